@@ -1,0 +1,1 @@
+"""Streaming passes over the blocks that collect statistics of the lossless activations."""

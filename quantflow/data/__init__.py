@@ -1,0 +1,1 @@
+"""Business text to token windows, with accounting."""

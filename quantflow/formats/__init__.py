@@ -1,0 +1,1 @@
+"""On-disk formats: write and read back."""

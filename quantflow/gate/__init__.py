@@ -1,0 +1,1 @@
+"""Paired statistics, criteria and verdicts."""

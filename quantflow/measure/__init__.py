@@ -1,0 +1,1 @@
+"""Perplexity and KL divergence of what was read back, against the baseline."""

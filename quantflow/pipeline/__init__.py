@@ -1,0 +1,1 @@
+"""The stage graph, the runner, the content-addressed store, events and progress."""

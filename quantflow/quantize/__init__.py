@@ -1,0 +1,1 @@
+"""Grids, AWQ and rounding: pure functions from weights and statistics to codes."""

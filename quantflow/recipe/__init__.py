@@ -1,0 +1,1 @@
+"""The recipe: schema, loading, overrides, JSON Schema for editors."""

@@ -1,0 +1,1 @@
+"""Hub id, local folder, GGUF file or wheel: one local safetensors checkpoint with an identity."""
