@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,7 +17,7 @@ class StageParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-StageFunction = Callable[[StageParams, Mapping[str, Path], Path, Reporter], None]
+StageFunction = Callable[[Any, Mapping[str, Path], Path, Reporter], None]
 
 
 @dataclass(frozen=True)
@@ -24,26 +25,29 @@ class Stage:
     """One node of the stage graph.
 
     Attributes:
-        name: Unique in the graph, e.g. `source` or `measure:int4-awq`.
+        name: Unique in the graph: `source`, or `measure:int4-awq` for the stage of one artifact.
         function: `module:function`, imported only when the stage has to run. It is called with
             `(params, inputs, output, reporter)`: its parameters, the finished output folder of each input
             by role, an empty folder to write to, and where to report.
         params: Resolved parameters.
         inputs: Role in this stage → name of the stage whose output plays it.
-        code: Modules and packages of quantflow whose source decides the output, e.g. `("quantflow.source",)`.
-        libraries: Distributions whose version may change the output.
         on_device: Whether the output depends on the device and instruction set it was computed with.
         external: Files outside the workspace that the stage reads → SHA-256 of their content.
+        artifact: Name of the artifact it works for; empty for the stages that all share.
     """
 
     name: str
     function: str
     params: StageParams
     inputs: Mapping[str, str] = field(default_factory=dict)
-    code: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
     on_device: bool = False
     external: Mapping[str, str] = field(default_factory=dict)
+    artifact: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Name without the artifact: `measure` of `measure:int4-awq`."""
+        return self.name.partition(":")[0]
 
     def load(self) -> StageFunction:
         """Import the stage's function."""

@@ -1,0 +1,70 @@
+"""Which device computes, and what of the machine can change a figure; found without importing torch."""
+
+import ctypes
+import platform
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from quantflow.errors import RecipeError
+
+# Those that the libraries choose their kernels by; the last bits of results may differ between them.
+INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16")
+
+
+class Machine(BaseModel):
+    """Where a run computes.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        architecture: Processor family, e.g. `x86_64`.
+        instruction_sets: Those of `INSTRUCTION_SETS` that the processor has.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    device: Literal["cpu", "cuda"]
+    architecture: str
+    instruction_sets: tuple[str, ...]
+
+
+def find_machine(device: Literal["auto", "cpu", "cuda"]) -> Machine:
+    """Resolve the recipe's `runtime.device`.
+
+    Raises:
+        RecipeError: `cuda` is asked for and there is none, or torch is built without it.
+    """
+    if device == "cuda" and not cuda_usable():
+        raise RecipeError(
+            "no usable CUDA device here",
+            where="runtime.device",
+            hint="use `device: auto` or `cpu`, or install a CUDA build of torch and a driver",
+        )
+    chosen: Literal["cpu", "cuda"] = "cpu" if device == "cpu" or not cuda_usable() else "cuda"
+    return Machine(
+        device=chosen, architecture=platform.machine(), instruction_sets=_processor_instruction_sets()
+    )
+
+
+@cache
+def cuda_usable() -> bool:
+    """Whether torch is built for CUDA and the driver reports at least one device."""
+    if "+cpu" in version("torch"):
+        return False
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+def _processor_instruction_sets() -> tuple[str, ...]:
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return ()
+    return tuple(name for name in INSTRUCTION_SETS if name in flags)
