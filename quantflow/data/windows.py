@@ -1,0 +1,75 @@
+"""Token windows on disk: what calibration, selection and evaluation read."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+CALIBRATION_FILE = "calibration.safetensors"
+SELECTION_FILE = "selection.safetensors"
+EVALUATION_FILE = "evaluation.safetensors"
+
+PACKED = -1
+"""`Windows.document` of a window packed from several documents."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Token windows of several lengths, end to end.
+
+    In a selection or evaluation window the first token is context only, every later one is scored: a window
+    of n tokens has n − 1 scored positions, in order.
+
+    Attributes:
+        tokens: Token ids of all windows, [total].
+        offsets: Where each window begins, and the end of the last, [windows + 1].
+        document: Index of each window's document in documents.json, `PACKED` for calibration, [windows].
+    """
+
+    tokens: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    document: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Number of windows."""
+        return len(self.document)
+
+    def __iter__(self) -> Iterator[NDArray[np.int32]]:
+        """The tokens of each window, [length]."""
+        for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True):
+            yield self.tokens[start:end]
+
+
+def make_windows(pieces: Sequence[NDArray[np.int32]], document: Sequence[int]) -> Windows:
+    """Lay windows end to end.
+
+    Args:
+        pieces: Tokens of each window, [length] each.
+        document: Index of each window's document, or `PACKED`.
+    """
+    lengths = np.fromiter((len(piece) for piece in pieces), dtype=np.int64, count=len(pieces))
+    return Windows(
+        tokens=np.concatenate([np.empty(0, dtype=np.int32), *pieces]),
+        offsets=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
+        document=np.asarray(document, dtype=np.int32),
+    )
+
+
+def scored_documents(windows: Windows) -> NDArray[np.int32]:
+    """Document of every scored position, in order, [positions]: each window's tokens but its first."""
+    return np.repeat(windows.document, np.maximum(np.diff(windows.offsets) - 1, 0))
+
+
+def save_windows(path: Path, windows: Windows) -> None:
+    """Write windows as a safetensors file."""
+    tensors = {"tokens": windows.tokens, "offsets": windows.offsets, "document": windows.document}
+    save_file(tensors, path)
+
+
+def load_windows(path: Path) -> Windows:
+    """Read windows that `save_windows` wrote."""
+    tensors = load_file(path)
+    return Windows(tensors["tokens"], tensors["offsets"], tensors["document"])

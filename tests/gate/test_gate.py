@@ -1,0 +1,218 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from quantflow.gate.criteria import CriterionResult, GateResult
+from quantflow.gate.params import GateParams
+from quantflow.gate.stage import judge, summarise
+from quantflow.gate.verdict import Verdict
+from quantflow.measure.measurement import Samples
+
+PARAMS = GateParams(artifact="int4", max_increase=0.03, max_mean_kl=0.05)
+TOKENS = 50
+
+
+def per_document(documents: int, mean: float, spread: float) -> NDArray[np.float64]:
+    """A value per token with this mean over documents and this standard deviation between them."""
+    steps = np.linspace(-1, 1, documents) if documents > 1 else np.zeros(1)
+    scaled = steps / (steps.std(ddof=1) or 1) if documents > 1 else steps
+    return np.repeat(mean + spread * scaled, TOKENS)
+
+
+def pair(
+    documents: int = 60,
+    delta: float = 0.01,
+    delta_spread: float = 0.01,
+    kl: float = 0.01,
+    kl_spread: float = 0.005,
+) -> tuple[Samples, Samples]:
+    """Baseline and artifact samples whose mean ΔNLL and KL, and their spread, are as asked."""
+    document = np.repeat(np.arange(documents, dtype=np.int32), TOKENS)
+    nll = np.full(document.size, 3.0)
+    top1 = np.ones(document.size, dtype=np.bool_)
+    baseline = Samples(document=document, nll=nll, kl=None, top1=top1)
+    after = nll + per_document(documents, delta, delta_spread)
+    return baseline, Samples(
+        document=document, nll=after, kl=per_document(documents, kl, kl_spread), top1=top1
+    )
+
+
+def gate(samples: tuple[Samples, Samples], params: GateParams = PARAMS) -> GateResult:
+    baseline, measured = samples
+    return judge(params, expected=baseline.document, baseline=baseline, measured=measured)
+
+
+def criterion(result: GateResult, name: str) -> CriterionResult:
+    return next(c for c in result.criteria if c.name == name)
+
+
+def test_gate_passes_when_every_bad_end_is_inside_its_margin() -> None:
+    result = gate(pair())
+    assert [c.verdict for c in result.criteria] == [Verdict.PASS, Verdict.PASS]
+    assert result.verdict is Verdict.PASS
+    assert result.reason == "All 2 required criteria pass."
+
+
+def test_perplexity_is_shown_as_perplexities_and_judged_as_relative_increase() -> None:
+    perplexity = criterion(gate(pair(delta=0.02)), "perplexity")
+    assert perplexity.baseline == pytest.approx(math.exp(3.0))
+    assert perplexity.value == pytest.approx(math.exp(3.02))
+    assert perplexity.delta == pytest.approx(math.exp(0.02) - 1)
+    assert perplexity.ci_low is not None and perplexity.ci_high is not None
+    # 1.671093 is t(0.95, 59 degrees of freedom).
+    half = 1.671093 * 0.01 / math.sqrt(60)
+    assert perplexity.ci_low == pytest.approx(math.exp(0.02 - half) - 1, rel=1e-6)
+    assert perplexity.ci_high == pytest.approx(math.exp(0.02 + half) - 1, rel=1e-6)
+    assert (perplexity.n, perplexity.n_clusters, perplexity.margin) == (3000, 60, 0.03)
+    assert perplexity.reason == (
+        "Perplexity changes by +2.02 % (90 % interval +1.8 % to +2.24 %): even the upper end is inside "
+        "the margin of +3 %."
+    )
+
+
+def test_gate_fails_when_the_good_end_is_outside_the_margin() -> None:
+    result = gate(pair(delta=0.06))
+    assert criterion(result, "perplexity").verdict is Verdict.FAIL
+    assert criterion(result, "kl").verdict is Verdict.PASS
+    assert result.verdict is Verdict.FAIL
+    assert "even the lower end is outside the margin of +3 %" in result.reason
+
+
+def test_gate_is_inconclusive_when_margin_is_inside_interval() -> None:
+    result = gate(pair(kl=0.045, kl_spread=0.06))
+    kl = criterion(result, "kl")
+    assert kl.verdict is Verdict.INCONCLUSIVE and result.verdict is Verdict.INCONCLUSIVE
+    assert kl.ci_low is not None and kl.ci_high is not None
+    assert kl.ci_low < kl.margin < kl.ci_high
+    assert kl.needed_clusters is not None
+    assert f"about {kl.needed_clusters} documents would decide it" in result.reason
+
+
+def test_the_number_of_documents_asked_for_really_decides() -> None:
+    asked = criterion(gate(pair(kl=0.045, kl_spread=0.06)), "kl").needed_clusters
+    assert asked is not None
+    assert criterion(gate(pair(documents=asked, kl=0.045, kl_spread=0.06)), "kl").verdict is Verdict.PASS
+    assert criterion(gate(pair(documents=asked - 3, kl=0.045, kl_spread=0.06)), "kl").verdict is (
+        Verdict.INCONCLUSIVE
+    )
+
+
+def test_an_improvement_passes_however_large() -> None:
+    perplexity = criterion(gate(pair(delta=-0.5)), "perplexity")
+    assert perplexity.verdict is Verdict.PASS
+    assert perplexity.delta == pytest.approx(math.exp(-0.5) - 1)
+
+
+def test_an_identical_artifact_has_delta_exactly_zero_and_passes() -> None:
+    result = gate(pair(delta=0, delta_spread=0, kl=0, kl_spread=0))
+    assert [c.delta for c in result.criteria] == [0.0, 0.0]
+    assert [(c.ci_low, c.ci_high) for c in result.criteria] == [(0.0, 0.0), (0.0, 0.0)]
+    assert result.verdict is Verdict.PASS
+
+
+def test_without_spread_an_effect_equal_to_the_margin_is_inconclusive_and_no_number_decides() -> None:
+    params = GateParams(artifact="int4", max_increase=0.0, max_mean_kl=0.05)
+    perplexity = criterion(gate(pair(delta=0, delta_spread=0), params), "perplexity")
+    assert perplexity.verdict is Verdict.INCONCLUSIVE
+    assert perplexity.needed_clusters is None
+    assert "no number of documents would decide it" in perplexity.reason
+
+
+def test_fewer_than_30_documents_never_pass_and_never_fail() -> None:
+    for delta in (0.0, 1.0):
+        result = gate(pair(documents=29, delta=delta, delta_spread=0))
+        assert result.verdict is Verdict.INCONCLUSIVE
+        assert "29 documents are too few" in result.reason
+        assert criterion(result, "perplexity").needed_clusters == 30
+    assert gate(pair(documents=30)).verdict is Verdict.PASS
+
+
+def test_one_document_is_inconclusive_with_its_effect_and_no_interval() -> None:
+    perplexity = criterion(gate(pair(documents=1, delta_spread=0)), "perplexity")
+    assert perplexity.verdict is Verdict.INCONCLUSIVE
+    assert perplexity.delta == pytest.approx(math.exp(0.01) - 1)
+    assert (perplexity.ci_low, perplexity.ci_high, perplexity.needed_clusters) == (None, None, None)
+
+
+def test_nothing_scored_is_inconclusive_with_the_reason() -> None:
+    empty = Samples(
+        document=np.empty(0, dtype=np.int32),
+        nll=np.empty(0),
+        kl=np.empty(0),
+        top1=np.empty(0, dtype=np.bool_),
+    )
+    result = gate((empty, empty))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason == "No position was scored, so there is nothing to judge."
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_is_an_error(bad: float) -> None:
+    baseline, measured = pair()
+    for field in ("nll", "kl"):
+        values = getattr(measured, field).copy()
+        values[17] = bad
+        broken = replace(measured, **{field: values})
+        result = gate((baseline, broken))
+        assert result.verdict is Verdict.ERROR
+        assert "not a finite number at 1 of 3000 positions" in result.reason
+    values = baseline.nll.copy()
+    values[17] = bad
+    result = gate((replace(baseline, nll=values), measured))
+    assert "The baseline's loss is not a finite number" in result.reason
+
+
+def test_a_perplexity_beyond_floats_is_an_error() -> None:
+    result = gate(pair(delta=2000))
+    assert criterion(result, "perplexity").verdict is Verdict.ERROR
+    assert "too large" in result.reason
+
+
+def test_a_measurement_without_kl_is_an_error_never_a_pass() -> None:
+    baseline, measured = pair()
+    result = gate((baseline, replace(measured, kl=None)))
+    assert criterion(result, "perplexity").verdict is Verdict.PASS
+    assert criterion(result, "kl").verdict is Verdict.ERROR
+    assert result.verdict is Verdict.ERROR
+
+
+def test_samples_of_another_length_are_an_error() -> None:
+    baseline, _ = pair(documents=60)
+    _, measured = pair(documents=59)
+    result = gate((baseline, measured))
+    assert [c.verdict for c in result.criteria] == [Verdict.ERROR, Verdict.ERROR]
+    assert "scored at 2950 positions where the evaluation data has 3000" in result.reason
+
+
+def test_samples_of_other_documents_are_an_error() -> None:
+    baseline, measured = pair()
+    result = gate((baseline, replace(measured, document=measured.document[::-1].copy())))
+    assert result.verdict is Verdict.ERROR
+    assert "The artifact was scored on other documents" in result.reason
+
+
+def test_samples_that_cover_only_part_of_the_evaluation_data_are_an_error_even_where_both_do() -> None:
+    baseline, measured = pair()
+    expected = np.repeat(np.arange(61, dtype=np.int32), TOKENS)
+    result = judge(PARAMS, expected=expected, baseline=baseline, measured=measured)
+    assert result.verdict is Verdict.ERROR
+
+
+def test_samples_whose_arrays_differ_in_length_are_an_error() -> None:
+    baseline, measured = pair()
+    assert measured.kl is not None
+    result = gate((baseline, replace(measured, kl=measured.kl[:-1])))
+    assert result.verdict is Verdict.ERROR
+    assert "several lengths: 2999, 3000" in result.reason
+
+
+def test_only_required_criteria_decide() -> None:
+    perplexity, kl = gate(pair(kl=1.0)).criteria
+    assert kl.verdict is Verdict.FAIL
+    optional = kl.model_copy(update={"required": False})
+    assert summarise((perplexity, optional))[0] is Verdict.PASS
+    assert summarise((optional,))[0] is Verdict.INCONCLUSIVE
+    assert summarise(())[0] is Verdict.INCONCLUSIVE

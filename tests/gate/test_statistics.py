@@ -1,0 +1,104 @@
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from quantflow.gate.statistics import (
+    MIN_DOCUMENTS,
+    RatioEstimate,
+    needed_clusters,
+    ratio_estimate,
+    t_quantile,
+)
+
+
+def clustered(
+    rng: np.random.Generator, documents: int, mean: float
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Tokens of documents of unequal length that share half of their variance within a document."""
+    lengths = rng.integers(20, 60, documents)
+    document = np.repeat(np.arange(documents, dtype=np.int32), lengths)
+    shared = rng.normal(0, 0.5, documents)[document]
+    return document, mean + shared + rng.normal(0, 0.5, document.size)
+
+
+def test_estimate_matches_the_formula_worked_by_hand() -> None:
+    # Documents of 1, 2 and 3 tokens with sums 1, 4, 3: r = 8/6, residuals −1/3, 4/3, −1.
+    document = np.array([5, 7, 7, 9, 9, 9], dtype=np.int32)
+    values = np.array([1.0, 1.5, 2.5, 0.5, 1.0, 1.5])
+    estimate = ratio_estimate(document, values)
+    std_error = math.sqrt(3 / 2 * (1 / 9 + 16 / 9 + 1)) / 6
+    assert estimate.value == pytest.approx(8 / 6)
+    assert estimate.std_error == pytest.approx(std_error)
+    assert estimate.ci_high - estimate.value == pytest.approx(2.919986 * std_error, rel=1e-6)
+    assert estimate.value - estimate.ci_low == pytest.approx(2.919986 * std_error, rel=1e-6)
+    assert (estimate.n, estimate.n_clusters) == (6, 3)
+
+
+def test_estimate_does_not_depend_on_the_order_of_tokens() -> None:
+    rng = np.random.default_rng(1)
+    document, values = clustered(rng, 40, 0.1)
+    order = rng.permutation(document.size)
+    shuffled = ratio_estimate(document[order], values[order])
+    assert shuffled.ci_high == pytest.approx(ratio_estimate(document, values).ci_high)
+
+
+def test_float32_values_are_summed_in_double_precision() -> None:
+    values = np.full(3_000_000, 0.1, dtype=np.float32)
+    document = np.repeat(np.arange(30, dtype=np.int32), 100_000)
+    assert ratio_estimate(document, values).value == pytest.approx(float(np.float32(0.1)), rel=1e-12)
+
+
+def test_one_document_has_no_spread_to_know_so_its_interval_is_unbounded() -> None:
+    estimate = ratio_estimate(np.zeros(9, dtype=np.int32), np.linspace(0, 1, 9))
+    assert (estimate.ci_low, estimate.ci_high) == (-math.inf, math.inf)
+
+
+def test_no_tokens_are_refused_rather_than_estimated() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        ratio_estimate(np.empty(0, dtype=np.int32), np.empty(0))
+
+
+def test_each_end_is_a_one_sided_95_percent_bound_on_clustered_data_and_the_token_interval_is_not() -> None:
+    rng = np.random.default_rng(20261130)
+    mean, runs = 0.2, 1500
+    above = below = naive_above = 0
+    for _ in range(runs):
+        document, values = clustered(rng, 40, mean)
+        estimate = ratio_estimate(document, values)
+        above += mean < estimate.ci_high
+        below += mean > estimate.ci_low
+        naive = values.std(ddof=1) / math.sqrt(values.size)
+        naive_above += mean < values.mean() + 1.645 * naive
+    # Three standard errors of a coverage counted in 1500 runs are 0.017.
+    assert above / runs == pytest.approx(0.95, abs=0.017)
+    assert below / runs == pytest.approx(0.95, abs=0.017)
+    assert naive_above / runs < 0.80
+
+
+def test_needed_clusters_is_the_smallest_number_whose_interval_clears_the_margin() -> None:
+    estimate = RatioEstimate(value=0.02, std_error=0.01, ci_low=0.0, ci_high=0.04, n=4000, n_clusters=40)
+    needed = needed_clusters(estimate, margin=0.03)
+    assert needed is not None
+
+    def half_width(clusters: int) -> float:
+        return t_quantile(clusters - 1) * 0.01 * math.sqrt(40 / clusters)
+
+    assert half_width(needed) < 0.01 <= half_width(needed - 1)
+
+
+def test_needed_clusters_never_asks_for_fewer_than_the_minimum() -> None:
+    estimate = RatioEstimate(value=0.0, std_error=1e-6, ci_low=0.0, ci_high=0.0, n=400, n_clusters=8)
+    assert needed_clusters(estimate, margin=0.03) == MIN_DOCUMENTS
+
+
+@pytest.mark.parametrize("value", [0.03, math.nextafter(0.03, 0)])
+def test_needed_clusters_is_none_where_the_effect_equals_the_margin(value: float) -> None:
+    estimate = RatioEstimate(value=value, std_error=0.01, ci_low=0.0, ci_high=0.1, n=400, n_clusters=40)
+    assert needed_clusters(estimate, margin=0.03) is None
+
+
+def test_needed_clusters_is_none_where_one_document_shows_no_spread() -> None:
+    estimate = ratio_estimate(np.zeros(5, dtype=np.int32), np.ones(5))
+    assert needed_clusters(estimate, margin=0.03) is None
