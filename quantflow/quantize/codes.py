@@ -1,0 +1,111 @@
+"""Codes: a block's quantized weights with scales, zero points and the folds they assume, and their file."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from quantflow.errors import StoreError
+from quantflow.model.safetensors_file import SafetensorsFile, TensorSpec, write_safetensors
+
+
+@dataclass(frozen=True)
+class LinearCodes:
+    """One linear layer's weight W in codes: W[o, i] = (q[o, i] - zero_points[o, i // g]) * scales[o, i // g].
+
+    Attributes:
+        q: uint8 `[out, in]`, each below 2 ** bits.
+        scales: float16 `[out, in / group_size]`.
+        zero_points: uint8 `[out, in / group_size]`, each below 2 ** bits.
+        bits: Width of a code.
+        group_size: Input channels that share a scale and a zero point.
+
+    Raises:
+        ValueError: If dtypes or shapes are not these.
+    """
+
+    q: Tensor
+    scales: Tensor
+    zero_points: Tensor
+    bits: int
+    group_size: int
+
+    def __post_init__(self) -> None:
+        """Check dtypes and shapes."""
+        rows, columns = self.q.shape
+        groups = (rows, columns // self.group_size)
+        if columns % self.group_size or self.scales.shape != groups or self.zero_points.shape != groups:
+            raise ValueError(
+                f"q {tuple(self.q.shape)}, scales {tuple(self.scales.shape)} and zero_points "
+                f"{tuple(self.zero_points.shape)} do not fit groups of {self.group_size}"
+            )
+        dtypes = (self.q.dtype, self.scales.dtype, self.zero_points.dtype)
+        if dtypes != (torch.uint8, torch.float16, torch.uint8):
+            raise ValueError(f"q, scales and zero_points are {dtypes}")
+
+
+@dataclass(frozen=True)
+class BlockCodes:
+    """The codes of one decoder block.
+
+    Attributes:
+        linears: Full module name, e.g. `model.layers.0.self_attn.q_proj` → its codes.
+        folds: Full name of the parameter that a scale is divided into, e.g.
+            `model.layers.0.input_layernorm.weight` → the scale, float32, one entry per channel of a norm or row of
+            a linear. If the parameter is a quantized linear's weight, e.g. `model.layers.0.mlp.up_proj.weight`,
+            that linear's codes contain the division already.
+    """
+
+    linears: Mapping[str, LinearCodes]
+    folds: Mapping[str, Tensor]
+
+
+def dequantize(codes: LinearCodes) -> Tensor:
+    """The weight that the codes stand for, float32 `[out, in]`."""
+    rows, columns = codes.q.shape
+    q = codes.q.to(torch.float32).reshape(rows, -1, codes.group_size)
+    zero_points = codes.zero_points.to(torch.float32).unsqueeze(-1)
+    scales = codes.scales.to(torch.float32).unsqueeze(-1)
+    return ((q - zero_points) * scales).reshape(rows, columns)
+
+
+def save_block(path: Path, block: BlockCodes) -> None:
+    """Write a block's codes: equal codes give equal bytes, and the file appears complete or not at all."""
+    tensors = {f"fold:{name}": scale.to(torch.float32) for name, scale in block.folds.items()}
+    grids = {}
+    for name, codes in block.linears.items():
+        tensors[f"q:{name}"] = codes.q
+        tensors[f"scales:{name}"] = codes.scales
+        tensors[f"zero_points:{name}"] = codes.zero_points
+        grids[name] = {"bits": codes.bits, "group_size": codes.group_size}
+    specs = [TensorSpec(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()]
+    write_safetensors(path, specs, tensors.items(), {"grids": json.dumps(grids, sort_keys=True)})
+
+
+def load_block(path: Path) -> BlockCodes:
+    """Read what `save_block` wrote.
+
+    Raises:
+        StoreError: If the file is missing or is not such a file.
+    """
+    file = SafetensorsFile(path, error=StoreError)
+    try:
+        grids = json.loads(file.metadata["grids"])
+        linears = {
+            name: LinearCodes(
+                q=file.read(f"q:{name}"),
+                scales=file.read(f"scales:{name}"),
+                zero_points=file.read(f"zero_points:{name}"),
+                bits=grid["bits"],
+                group_size=grid["group_size"],
+            )
+            for name, grid in grids.items()
+        }
+    except (KeyError, TypeError, ValueError) as cause:
+        raise StoreError("does not hold the codes of a block", where=str(path)) from cause
+    prefix = "fold:"
+    folds = {name.removeprefix(prefix): file.read(name) for name in file.specs if name.startswith(prefix)}
+    return BlockCodes(linears=linears, folds=folds)
