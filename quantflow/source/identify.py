@@ -29,7 +29,7 @@ CHECKPOINT_PATTERNS = (CONFIG_NAME, "generation_config.json", *WEIGHT_PATTERNS, 
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Files of a Hugging Face folder that make the model: config, safetensors and tokenizer, sorted by name."""
+    """Files of a Hugging Face folder that make the model (config, safetensors, tokenizer), sorted."""
     found = {path for pattern in CHECKPOINT_PATTERNS for path in folder.glob(pattern) if path.is_file()}
     return sorted(found)
 
@@ -48,7 +48,7 @@ def resolve_revision(ref: SourceRef, revision: str | None) -> str | None:
         40 hex digits for a hub id, None for the other kinds.
 
     Raises:
-        RecipeError: A revision is given for a source that has none, or the hub does not know the id or revision.
+        RecipeError: The source has no revisions, or the hub does not know the id or revision.
         SourceError: The hub cannot be reached and the revision is not in the local cache.
     """
     if ref.kind != "hub":

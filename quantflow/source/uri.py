@@ -80,7 +80,7 @@ def parse(source: str, base: Path) -> SourceRef:
             raise RecipeError(
                 "a model source that is a file has to be a .gguf file",
                 where=str(path),
-                hint="For a safetensors checkpoint name the folder that holds it together with its config.json.",
+                hint="For safetensors name the folder that holds them together with config.json.",
             )
         return SourceRef("gguf", str(path), path=path)
     looks_local = source.startswith((".", "/", "~", "\\")) or source.lower().endswith(".gguf")

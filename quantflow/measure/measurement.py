@@ -1,0 +1,142 @@
+"""What was measured of a model: figures and the per-position samples behind them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+from safetensors.numpy import load_file, save_file
+
+MEASUREMENT_FILE = "measurement.json"
+SAMPLES_FILE = "samples.safetensors"
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RuntimeInfo(_Value):
+    """How a model was run to be measured.
+
+    Attributes:
+        name: The runtime, e.g. `torch`.
+        version: Its version.
+        device: `cpu` or `cuda`.
+        dtype: What it computed in.
+        options: What else was pinned and could change a figure.
+    """
+
+    name: str
+    version: str
+    device: str
+    dtype: str
+    options: Mapping[str, str]
+
+
+class PerplexityValue(_Value):
+    """Perplexity over scored positions: exp of their mean negative log-likelihood.
+
+    Attributes:
+        value: exp(nll).
+        nll: Mean negative log-likelihood, nats per token.
+        tokens: Scored positions.
+        documents: Documents they come from.
+    """
+
+    value: float
+    nll: float
+    tokens: int
+    documents: int
+
+
+class KlValue(_Value):
+    """KL(baseline ‖ artifact) of the next-token distributions, nats per token, over scored positions.
+
+    Attributes:
+        mean: Mean.
+        median: Median; the following are the 90 %, 95 %, 99 % and 99.9 % quantiles and the largest.
+        top1_agreement: Share of positions at which both find the same token most likely.
+    """
+
+    mean: float
+    median: float
+    p90: float
+    p95: float
+    p99: float
+    p999: float
+    max: float
+    top1_agreement: float
+
+
+class SliceValue(_Value):
+    """The figures of one slice of the evaluation documents.
+
+    Attributes:
+        perplexity: As in `PerplexityValue`, of this slice's positions.
+        kl_mean: Mean KL in nats per token; None for the baseline.
+        tokens: Scored positions.
+        documents: Documents they come from.
+    """
+
+    perplexity: float
+    kl_mean: float | None
+    tokens: int
+    documents: int
+
+
+class Measurement(_Value):
+    """Everything measured of one model on the evaluation documents.
+
+    Attributes:
+        runtime: How it was run.
+        perplexity: Over all scored positions.
+        kl: Against the baseline; None for the baseline itself.
+        slices: The same by slice, sorted by name.
+    """
+
+    runtime: RuntimeInfo
+    perplexity: PerplexityValue
+    kl: KlValue | None
+    slices: Mapping[str, SliceValue]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The values behind a measurement, one per scored position, in the order of the evaluation windows.
+
+    Attributes:
+        document: Index of the position's document in documents.json, [positions].
+        nll: Negative log-likelihood of the token that came, nats, [positions].
+        kl: KL(baseline ‖ artifact), nats, [positions]; None for the baseline.
+        top1: Whether both find the same token most likely, [positions]; None for the baseline.
+    """
+
+    document: NDArray[np.int32]
+    nll: NDArray[np.float64]
+    kl: NDArray[np.float64] | None = None
+    top1: NDArray[np.bool_] | None = None
+
+
+def save_measurement(output: Path, measurement: Measurement, samples: Samples) -> None:
+    """Write measurement.json and samples.safetensors."""
+    text = json.dumps(measurement.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
+    (output / MEASUREMENT_FILE).write_text(text + "\n", encoding="utf-8")
+    arrays: dict[str, NDArray[Any]] = {"document": samples.document, "nll": samples.nll}
+    if samples.kl is not None and samples.top1 is not None:
+        arrays |= {"kl": samples.kl, "top1": samples.top1}
+    save_file(arrays, output / SAMPLES_FILE)
+
+
+def load_measurement(stage_output: Path) -> Measurement:
+    """Read what a stage that measures wrote."""
+    return Measurement.model_validate_json((stage_output / MEASUREMENT_FILE).read_text(encoding="utf-8"))
+
+
+def load_samples(stage_output: Path) -> Samples:
+    """Read the values behind a measurement."""
+    arrays = load_file(stage_output / SAMPLES_FILE)
+    return Samples(arrays["document"], arrays["nll"], arrays.get("kl"), arrays.get("top1"))
