@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = "quantflow"
@@ -87,6 +88,9 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _path(module: str) -> Path | None:
+    if module.split(".")[0] != PACKAGE:
+        spec = find_spec(module)
+        return Path(spec.origin) if spec and spec.origin else None
     base = ROOT.joinpath(*module.split(".")[1:])
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.is_file():

@@ -1,0 +1,38 @@
+"""Stages small enough to see through: they count their runs in a file beside the store."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from quantflow.errors import DataError
+from quantflow.pipeline.events import Reporter
+from quantflow.pipeline.stage import StageParams
+
+
+class ToyParams(StageParams):
+    text: str
+    log: str
+
+
+def write(params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    with Path(params.log).open("a") as log:
+        log.write(f"{params.text}\n")
+    before = "".join((folder / "text.txt").read_text() for _, folder in sorted(inputs.items()))
+    reporter.event("toy-event", f"wrote {params.text}", length=len(params.text))
+    with reporter.track("letters", len(params.text)) as advance:
+        for _ in params.text:
+            advance(1)
+    (output / "text.txt").write_text(before + params.text)
+
+
+def refuse(params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    (output / "half.txt").write_text("half")
+    raise DataError("this is not what I expected", where="toy.txt:3")
+
+
+def crash(params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    (output / "half.txt").write_text("half")
+    raise ZeroDivisionError
+
+
+def fill_the_disk(params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    raise OSError(28, "No space left on device", "somewhere/model.safetensors")
