@@ -1,0 +1,242 @@
+"""A decoder whose weights are in memory only while they are used.
+
+The model is built without weights. What comes before its first block and after its last is its own forward:
+with the blocks' `forward` replaced it runs as ever, and says what each block is called with, or is given the
+hidden states it would have computed. Blocks are then run one at a time by the caller, with weights loaded for
+just that long.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import init_empty_weights
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from quantflow.errors import SourceError
+from quantflow.model.families import Family, family_of
+from quantflow.model.weights import WeightReader
+
+CACHE_ARGUMENTS = frozenset({"past_key_values", "use_cache", "cache_position"})
+"""Of no use to a block that sees each window once and whole."""
+
+
+@dataclass(frozen=True)
+class BlockCall:
+    """How the model calls one of its blocks, the hidden states aside.
+
+    Attributes:
+        args: Positional arguments after the hidden states.
+        kwargs: Keyword arguments: mask, positions, rotary embeddings.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def run(self, block: nn.Module, hidden: Tensor) -> Tensor:
+        """Run a loaded block on hidden states `[B, T, d]` as the model would; `[B, T, d]`."""
+        output = block(hidden, *self.args, **self.kwargs)
+        result: Tensor = output[0] if isinstance(output, tuple) else output
+        return result
+
+
+class StreamedDecoder:
+    """A causal language model, run block by block.
+
+    Args:
+        folder: Hugging Face folder whose config.json describes the model; a `quantization_config` in it is
+            left to the reader.
+        reader: Gives the weights.
+        device: Where to compute, e.g. `cpu` or `cuda`.
+        dtype: What to compute in; weights are converted to it.
+
+    Raises:
+        RecipeError: If the architecture is not supported.
+        SourceError: If config.json cannot be read.
+    """
+
+    def __init__(
+        self, folder: Path, reader: WeightReader, device: str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Build the model without weights; only its buffers are real."""
+        self.folder = folder
+        self.reader = reader
+        self.device = torch.device(device)
+        self.dtype = dtype
+        self.config = _load_config(folder)
+        self.family: Family = family_of(self.config.model_type)
+        with init_empty_weights(include_buffers=False):
+            build: Any = AutoModelForCausalLM.from_config
+            self._model = build(self.config, dtype=dtype, attn_implementation="sdpa", trust_remote_code=False)
+        self._model.eval()
+        self._base: nn.Module = self._model.base_model
+        self._blocks: Sequence[Any] = self._model.get_submodule(self.family.blocks)
+        for module in self._model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, buffer.to(self.device))
+
+        parameters = [name for name, _ in self._model.named_parameters(remove_duplicate=False)]
+        base = {name for name in parameters if name.startswith(f"{self._model.base_model_prefix}.")}
+        inside = {name for name in parameters if name.startswith(f"{self.family.blocks}.")}
+        embedding = {id(parameter) for parameter in self._model.get_input_embeddings().parameters()}
+        self._head_names = [name for name in parameters if name not in base]
+        self._before_names = [name for name in parameters if name in base - inside]
+        self._after_names = [
+            name for name in self._before_names if id(self._model.get_parameter(name)) not in embedding
+        ]
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of decoder blocks."""
+        return len(self._blocks)
+
+    @property
+    def hidden_size(self) -> int:
+        """Width d of the hidden states."""
+        return int(self.config.hidden_size)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of logits per position."""
+        return int(self.config.vocab_size)
+
+    @contextmanager
+    def loaded_embedding(self) -> Iterator[None]:
+        """Keep the embedding in memory over several calls of `embed`."""
+        with self._loaded(self._before_names):
+            yield
+
+    @contextmanager
+    def loaded_head(self) -> Iterator[None]:
+        """Keep the head in memory over several calls of `logits`."""
+        with self._loaded(self._head_names):
+            yield
+
+    @contextmanager
+    def loaded_block(self, index: int) -> Iterator[nn.Module]:
+        """One block with its weights, which are freed afterwards.
+
+        Raises:
+            SourceError: If a weight is missing or has another shape than the model's.
+        """
+        prefix = f"{self.family.block_name(index)}."
+        block: nn.Module = self._blocks[index]
+        with self._loaded(prefix + name for name, _ in block.named_parameters(remove_duplicate=False)):
+            yield block
+
+    @torch.no_grad()
+    def embed(self, ids: Tensor) -> tuple[Tensor, tuple[BlockCall, ...]]:
+        """What the model does before its first block.
+
+        Args:
+            ids: Token ids `[B, T]`.
+
+        Returns:
+            The hidden states `[B, T, d]` that enter the first block, and how each block is called.
+        """
+        calls: list[BlockCall] = []
+        entering: list[Tensor] = []
+
+        def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            entering.append(hidden_states)
+            kept = {name: value for name, value in kwargs.items() if name not in CACHE_ARGUMENTS}
+            calls.append(BlockCall(args, kept))
+            return hidden_states
+
+        with self._loaded(self._before_names), _forwards_replaced(self._blocks, record):
+            self._base(input_ids=ids.to(self.device), use_cache=False)
+        return entering[0], tuple(calls)
+
+    @torch.no_grad()
+    def final(self, hidden: Tensor) -> Tensor:
+        """What the model does after its last block, up to the head: `[B, T, d]` → `[B, T, d]`."""
+
+        def inject(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            return hidden
+
+        with self._loaded(self._after_names), _forwards_replaced(self._blocks, inject):
+            output = self._base(inputs_embeds=hidden, use_cache=False)
+        result: Tensor = output.last_hidden_state
+        return result
+
+    @torch.no_grad()
+    def logits(self, final: Tensor) -> Tensor:
+        """The model's logits from final hidden states, by its own forward: `[..., d]` → `[..., vocab]`."""
+        rows: Any = final.to(self.device, self.dtype).reshape(1, -1, final.shape[-1])
+
+        def inject(*args: Any, **kwargs: Any) -> BaseModelOutputWithPast:
+            return BaseModelOutputWithPast(last_hidden_state=rows)
+
+        with self._loaded(self._head_names), _forwards_replaced([self._base], inject):
+            output = self._model(inputs_embeds=rows, use_cache=False)
+        logits: Tensor = output.logits
+        return logits.reshape(*final.shape[:-1], -1)
+
+    @contextmanager
+    def _loaded(self, names: Iterable[str]) -> Iterator[None]:
+        """Give parameters their weights; those that have them already are left alone, here and at the end."""
+        loaded: list[tuple[nn.Module, str, nn.Parameter]] = []
+        try:
+            for name in names:
+                owner, _, attribute = name.rpartition(".")
+                module = self._model.get_submodule(owner)
+                empty = module.get_parameter(attribute)
+                if empty.is_meta:
+                    weight = self._read(name, empty.shape)
+                    module.register_parameter(attribute, nn.Parameter(weight, requires_grad=False))
+                    loaded.append((module, attribute, empty))
+            yield
+        finally:
+            for module, attribute, empty in loaded:
+                module.register_parameter(attribute, empty)
+
+    def _read(self, name: str, shape: torch.Size) -> Tensor:
+        weight = self.reader.read(self._stored_name(name))
+        if weight.shape != shape:
+            raise SourceError(
+                f"the tensor {name} has shape {list(weight.shape)}, config.json says {list(shape)}",
+                where=str(self.folder),
+                hint="Weights and config.json do not belong together.",
+            )
+        return weight.to(self.device, self.dtype)
+
+    def _stored_name(self, name: str) -> str:
+        """The name a weight is stored under: its own or, as in transformers, that of one it is tied to."""
+        names = self.reader.names()
+        if name in names:
+            return name
+        ties: Mapping[str, str] = self._model.all_tied_weights_keys
+        partners = (
+            [ties[name]] if name in ties else [target for target, source in ties.items() if source == name]
+        )
+        return next((partner for partner in partners if partner in names), name)
+
+
+def _load_config(folder: Path) -> Any:
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (OSError, ValueError) as cause:
+        raise SourceError(
+            f"has no config.json that transformers can read: {cause}", where=str(folder)
+        ) from cause
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    return config
+
+
+@contextmanager
+def _forwards_replaced(modules: Iterable[Any], forward: Any) -> Iterator[None]:
+    """Let `forward` stand in for the modules' own, on these instances alone."""
+    replaced = list(modules)
+    try:
+        for module in replaced:
+            module.forward = forward
+        yield
+    finally:
+        for module in replaced:
+            del module.forward

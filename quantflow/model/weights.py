@@ -1,0 +1,100 @@
+"""Where a decoder's weights come from: one tensor at a time, by full name."""
+
+import json
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from quantflow.errors import QuantFlowError, SourceError
+from quantflow.model.safetensors_file import SafetensorsFile, TensorSpec
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+
+class WeightReader(Protocol):
+    """Gives a model's tensors by the names the model has for them."""
+
+    def names(self) -> frozenset[str]:
+        """Names of all tensors that can be read."""
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor in memory of its own, in whatever dtype it comes.
+
+        Raises:
+            QuantFlowError: If there is no such tensor or it cannot be read; its message names it.
+        """
+
+
+class SafetensorsReader:
+    """The tensors of a Hugging Face folder: one model.safetensors, or shards and their index.
+
+    Args:
+        folder: The folder.
+        error: The class raised for what is wrong with it, by what the folder means to the user.
+
+    Raises:
+        QuantFlowError: Of class `error`, if the folder has no weights, a shard or tensor that the index names
+            is not there, or a file is damaged.
+    """
+
+    def __init__(self, folder: Path, error: type[QuantFlowError] = SourceError) -> None:
+        """Read and check the index and every header."""
+        self.folder = folder
+        self._error = error
+        self._files: dict[str, SafetensorsFile] = {}
+        if (folder / INDEX_FILE).is_file():
+            self._open_shards(folder / INDEX_FILE)
+        elif (folder / SINGLE_FILE).is_file():
+            file = SafetensorsFile(folder / SINGLE_FILE, error)
+            self._files = dict.fromkeys(file.specs, file)
+        else:
+            raise error(f"has neither {SINGLE_FILE} nor {INDEX_FILE}", where=str(folder))
+
+    def _open_shards(self, index: Path) -> None:
+        try:
+            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            shards = {name: Path(shard).name for name, shard in weight_map.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
+            raise self._error("is no index of safetensors shards", where=str(index)) from cause
+        opened: dict[str, SafetensorsFile] = {}
+        for name, shard in sorted(shards.items()):
+            if shard != weight_map[name]:
+                raise self._error(f"names a shard outside its folder: {weight_map[name]}", where=str(index))
+            if shard not in opened:
+                opened[shard] = SafetensorsFile(self.folder / shard, self._error)
+            if name not in opened[shard].specs:
+                raise self._error(
+                    f"says that {name} is in {shard}, which has no such tensor", where=str(index)
+                )
+            self._files[name] = opened[shard]
+
+    def names(self) -> frozenset[str]:
+        """Names of all tensors in the folder."""
+        return frozenset(self._files)
+
+    def spec(self, name: str) -> TensorSpec:
+        """A tensor's dtype and shape, without reading it.
+
+        Raises:
+            QuantFlowError: Of the reader's error class, if there is no such tensor.
+        """
+        return self._file_of(name).specs[name]
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor, as stored, in memory of its own.
+
+        Raises:
+            QuantFlowError: Of the reader's error class, if there is no such tensor or it cannot be read.
+        """
+        return self._file_of(name).read(name)
+
+    def _file_of(self, name: str) -> SafetensorsFile:
+        if name not in self._files:
+            raise self._error(
+                f"the tensor {name} is missing",
+                where=str(self.folder),
+                hint="The weights are incomplete or belong to another architecture than config.json says.",
+            )
+        return self._files[name]
