@@ -55,8 +55,8 @@ class BlockCodes:
         linears: Full module name, e.g. `model.layers.0.self_attn.q_proj` → its codes.
         folds: Full name of the parameter that is divided by a scale, e.g.
             `model.layers.0.input_layernorm.weight` → the scale, float32, one entry per channel of a norm or
-            row of a linear. If it is a quantized linear's weight, e.g. `model.layers.0.mlp.up_proj.weight`, that
-            linear's codes contain the division already.
+            row of a linear. If it is a quantized linear's weight, e.g. `model.layers.0.mlp.up_proj.weight`,
+            that linear's codes contain the division already.
     """
 
     linears: Mapping[str, LinearCodes]
