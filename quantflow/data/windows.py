@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,11 @@ def scored_documents(windows: Windows) -> NDArray[np.int32]:
 
 def save_windows(path: Path, windows: Windows) -> None:
     """Write windows as a safetensors file."""
-    tensors = {"tokens": windows.tokens, "offsets": windows.offsets, "document": windows.document}
+    tensors: dict[str, NDArray[Any]] = {
+        "tokens": windows.tokens,
+        "offsets": windows.offsets,
+        "document": windows.document,
+    }
     save_file(tensors, path)
 
 

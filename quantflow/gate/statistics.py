@@ -7,12 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
+from quantflow.gate.verdict import MIN_DOCUMENTS
+
 ONE_SIDED_LEVEL = 0.95
 """Each end of an interval is a one-sided bound at this level, so both together are a 90 % interval."""
-
-MIN_DOCUMENTS = 30
-"""Fewest documents a criterion is decided on: with fewer clusters the robust variance, and the normal
-approximation behind it, are too unreliable to ship on."""
 
 _MAX_NEEDED = 10**9
 """No one collects more documents than this; an effect that needs them equals its margin in practice."""

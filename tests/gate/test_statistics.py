@@ -5,12 +5,12 @@ import pytest
 from numpy.typing import NDArray
 
 from quantflow.gate.statistics import (
-    MIN_DOCUMENTS,
     RatioEstimate,
     needed_clusters,
     ratio_estimate,
     t_quantile,
 )
+from quantflow.gate.verdict import MIN_DOCUMENTS
 
 
 def clustered(
