@@ -1,5 +1,7 @@
 """The stage graph of a recipe: which stages there are, with which parameters, fed by which others."""
 
+from pathlib import Path
+
 from quantflow.data.params import DataParams
 from quantflow.formats.params import AssembleParams
 from quantflow.gate.params import GateParams
@@ -8,8 +10,10 @@ from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, QuantizeParams
+from quantflow.recipe.margins import margins
 from quantflow.recipe.schema import Artifact, Recipe
-from quantflow.source.params import SourceParams
+from quantflow.source.identify import external_files, source_params
+from quantflow.source.uri import parse
 
 
 def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -21,25 +25,102 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         digests: Hashes of the files that the recipe names.
 
     Raises:
-        RecipeError: The source or the data that the recipe names are not there.
+        RecipeError: The source that the recipe names is not there.
+        StoreError: A file that the recipe names cannot be read.
     """
-    device, batch_tokens = machine.device, recipe.runtime.batch_tokens
-    shared = (
-        _source(recipe, digests),
+    own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
+    return (*_shared_stages(recipe, machine, digests), *own)
+
+
+def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
+    ref = parse(recipe.model.source, recipe.base)
+    data = recipe.data
+    return (
+        Stage(
+            name="source",
+            function="quantflow.source.stage:run",
+            params=source_params(ref, recipe.model.revision, digests.digest),
+            external={str(path): digests.digest(path) for path in external_files(ref)},
+        ),
         Stage(
             name="check",
             function="quantflow.quantize.check:run",
             params=CheckParams(group_sizes={a.name: a.group_size for a in recipe.artifacts}),
             inputs={"source": "source"},
         ),
-        _data(recipe, digests),
+        Stage(
+            name="data",
+            function="quantflow.data.stage:run",
+            params=DataParams(
+                files=data.files,
+                calibration_windows=data.calibration.windows,
+                calibration_length=data.calibration.length,
+                evaluation_length=data.evaluation.length,
+                calibration_share=data.split.calibration,
+                selection_share=data.split.selection,
+                evaluation_share=data.split.evaluation,
+                seed=data.seed,
+            ),
+            inputs={"source": "source"},
+            external={name: digests.digest(Path(name)) for name in data.files},
+        ),
         Stage(
             name="baseline",
             function="quantflow.measure.baseline:run",
-            params=BaselineParams(device=device, batch_tokens=batch_tokens),
+            params=BaselineParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens),
             inputs={"source": "source", "data": "data"},
             on_device=True,
         ),
     )
-    own = [stage for artifact in recipe.artifacts for stage in _artifact(recipe, artifact, device)]
-    return (*shared, *own)
+
+
+def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
+    name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
+    limits = margins(recipe, artifact)
+    return (
+        Stage(
+            name=f"quantize:{name}",
+            function="quantflow.quantize.stage:run",
+            params=QuantizeParams(
+                method=artifact.method,
+                bits=artifact.bits,
+                group_size=artifact.group_size,
+                device=device,
+                batch_tokens=batch_tokens,
+            ),
+            inputs={"source": "source", "data": "data"},
+            on_device=True,
+            artifact=name,
+        ),
+        Stage(
+            name=f"assemble:{name}",
+            function="quantflow.formats.assemble:run",
+            params=AssembleParams(
+                name=name, format=artifact.format, bits=artifact.bits, group_size=artifact.group_size
+            ),
+            inputs={"source": "source", "quantize": f"quantize:{name}"},
+            artifact=name,
+        ),
+        Stage(
+            name=f"measure:{name}",
+            function="quantflow.measure.artifact:run",
+            params=MeasureParams(device=device, batch_tokens=batch_tokens),
+            inputs={
+                "source": "source",
+                "data": "data",
+                "baseline": "baseline",
+                "assemble": f"assemble:{name}",
+            },
+            on_device=True,
+            artifact=name,
+        ),
+        Stage(
+            name=f"gate:{name}",
+            function="quantflow.gate.stage:run",
+            params=GateParams(
+                artifact=name, max_increase=limits.max_increase, max_mean_kl=limits.max_mean_kl
+            ),
+            inputs={"data": "data", "baseline": "baseline", "measure": f"measure:{name}"},
+            artifact=name,
+        ),
+    )

@@ -1,0 +1,54 @@
+"""The quantize stage: calibration tokens in, codes of every block out."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from quantflow.calibrate.stream import calibrate_blocks
+from quantflow.data.windows import load_windows
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.weights import SafetensorsReader
+from quantflow.pipeline.events import Reporter
+from quantflow.quantize.block import quantize_block_awq
+from quantflow.quantize.codes import save_block
+from quantflow.quantize.params import QuantizeParams
+from quantflow.source.checkpoint import load_checkpoint
+
+CODES_FOLDER = "codes"
+
+
+def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    """Stream the lossless model over the calibration tokens; write each block's codes as it is done.
+
+    Writes `codes/block-NNNNN.safetensors` and `quantize.json`, the searches' outcomes by unit.
+
+    Raises:
+        QuantizationError: A weight or an activation is not finite.
+    """
+    folder = load_checkpoint(inputs["source"]).folder
+    decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device, torch.float32)
+    batches = calibration_batches(inputs["data"], params.batch_tokens)
+    (output / CODES_FOLDER).mkdir()
+    searches: dict[str, dict[str, float]] = {}
+    with reporter.track("calibrate and quantize, blocks", decoder.num_blocks) as advance:
+        for block in calibrate_blocks(decoder, batches, decoder.family.units):
+            quantized = quantize_block_awq(
+                block, decoder.family, bits=params.bits, group_size=params.group_size
+            )
+            save_block(output / CODES_FOLDER / f"block-{block.index:05d}.safetensors", quantized.codes)
+            for unit, choice in quantized.choices.items():
+                name = f"{decoder.family.block_name(block.index)}.{unit}"
+                searches[name] = {"exponent": choice.exponent, "loss": choice.loss}
+            advance(1)
+    record = {"calibration_tokens": sum(batch.numel() for batch in batches), "searches": searches}
+    (output / "quantize.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+
+
+def calibration_batches(data: Path, batch_tokens: int) -> list[torch.Tensor]:
+    """The calibration windows, all of one length, as int64 batches `[B, T]`."""
+    windows = load_windows(data / "calibration.safetensors")
+    length = int(windows.offsets[1] - windows.offsets[0])
+    ids = torch.from_numpy(windows.tokens.astype("int64")).reshape(-1, length)
+    return list(ids.split(max(1, batch_tokens // length)))
