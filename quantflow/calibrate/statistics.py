@@ -31,8 +31,9 @@ class InputCollector:
         name: Its full name, for messages.
     """
 
-    def __init__(self, linear: nn.Linear, name: str) -> None:
-        size, device = linear.in_features, linear.weight.device
+    def __init__(self, linear: nn.Module, name: str) -> None:
+        weight = linear.get_parameter("weight")
+        size, device = weight.shape[1], weight.device
         self._name = name
         self._gram = torch.zeros(size, size, dtype=torch.float32, device=device)
         self._sum_abs = torch.zeros(size, dtype=torch.float32, device=device)

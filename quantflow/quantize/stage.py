@@ -51,4 +51,5 @@ def calibration_batches(data: Path, batch_tokens: int) -> list[torch.Tensor]:
     windows = load_windows(data / "calibration.safetensors")
     length = int(windows.offsets[1] - windows.offsets[0])
     ids = torch.from_numpy(windows.tokens.astype("int64")).reshape(-1, length)
-    return list(ids.split(max(1, batch_tokens // length)))
+    at_once = max(1, batch_tokens // length)
+    return [ids[first : first + at_once] for first in range(0, len(ids), at_once)]
