@@ -67,6 +67,10 @@ class SafetensorsFile:
         path: The file.
         error: The class raised for what is wrong with it, by what the file means to the user.
 
+    Attributes:
+        specs: Every tensor in the file by name.
+        metadata: The header's free strings.
+
     Raises:
         QuantFlowError: Of class `error`, if the file is missing or cut short, or its header contradicts the
             format, the file's size or itself.
@@ -96,11 +100,7 @@ class SafetensorsFile:
                 where=f"{path}: {cause.tensor}" if cause.tensor else str(path),
                 hint="The file is damaged or of a kind QuantFlow does not read.",
             ) from cause
-
-    @property
-    def specs(self) -> Mapping[str, TensorSpec]:
-        """Every tensor in the file by name."""
-        return {name: spec for name, (spec, _) in self._entries.items()}
+        self.specs: Mapping[str, TensorSpec] = {name: spec for name, (spec, _) in self._entries.items()}
 
     def read(self, name: str) -> torch.Tensor:
         """Read one tensor, as stored, into memory of its own.

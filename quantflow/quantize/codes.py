@@ -66,10 +66,10 @@ class BlockCodes:
 def dequantize(codes: LinearCodes) -> Tensor:
     """The weight that the codes stand for, float32 `[out, in]`."""
     rows, columns = codes.q.shape
-    q = codes.q.to(torch.float32).reshape(rows, -1, codes.group_size)
-    zero_points = codes.zero_points.to(torch.float32).unsqueeze(-1)
-    scales = codes.scales.to(torch.float32).unsqueeze(-1)
-    return ((q - zero_points) * scales).reshape(rows, columns)
+    weight = codes.q.to(torch.float32).reshape(rows, -1, codes.group_size)
+    weight.sub_(codes.zero_points.to(torch.float32).unsqueeze(-1))
+    weight.mul_(codes.scales.to(torch.float32).unsqueeze(-1))
+    return weight.reshape(rows, columns)
 
 
 def save_block(path: Path, block: BlockCodes) -> None:
@@ -85,6 +85,20 @@ def save_block(path: Path, block: BlockCodes) -> None:
     write_safetensors(path, specs, tensors.items(), {"grids": json.dumps(grids, sort_keys=True)})
 
 
+def block_file(stage_output: Path, index: int) -> Path:
+    """Where the quantize stage keeps the codes of a block."""
+    return stage_output / "codes" / f"block-{index:05d}.safetensors"
+
+
+def quantized_linears(path: Path) -> frozenset[str]:
+    """Full names of the linears whose codes a file of `save_block` holds, without reading the codes.
+
+    Raises:
+        StoreError: If the file is missing or is not such a file.
+    """
+    return frozenset(_grids(SafetensorsFile(path, error=StoreError)))
+
+
 def load_block(path: Path) -> BlockCodes:
     """Read what `save_block` wrote.
 
@@ -92,20 +106,23 @@ def load_block(path: Path) -> BlockCodes:
         StoreError: If the file is missing or is not such a file.
     """
     file = SafetensorsFile(path, error=StoreError)
-    try:
-        grids = json.loads(file.metadata["grids"])
-        linears = {
-            name: LinearCodes(
-                q=file.read(f"q:{name}"),
-                scales=file.read(f"scales:{name}"),
-                zero_points=file.read(f"zero_points:{name}"),
-                bits=grid["bits"],
-                group_size=grid["group_size"],
-            )
-            for name, grid in grids.items()
-        }
-    except (KeyError, TypeError, ValueError) as cause:
-        raise StoreError("does not hold the codes of a block", where=str(path)) from cause
+    linears = {
+        name: LinearCodes(
+            q=file.read(f"q:{name}"),
+            scales=file.read(f"scales:{name}"),
+            zero_points=file.read(f"zero_points:{name}"),
+            bits=grid["bits"],
+            group_size=grid["group_size"],
+        )
+        for name, grid in _grids(file).items()
+    }
     prefix = "fold:"
     folds = {name.removeprefix(prefix): file.read(name) for name in file.specs if name.startswith(prefix)}
     return BlockCodes(linears=linears, folds=folds)
+
+
+def _grids(file: SafetensorsFile) -> dict[str, dict[str, int]]:
+    if "grids" not in file.metadata:
+        raise StoreError("does not hold the codes of a block", where=str(file.path))
+    grids: dict[str, dict[str, int]] = json.loads(file.metadata["grids"])
+    return grids
