@@ -17,7 +17,7 @@ def expand_files(pattern: str, base: Path) -> list[str]:
         base: Folder that relative paths start from.
 
     Returns:
-        Absolute paths of regular files, sorted.
+        Absolute paths of regular files, in no particular order.
 
     Raises:
         NoFilesError: Nothing matches, or it is a folder.
@@ -30,7 +30,8 @@ def expand_files(pattern: str, base: Path) -> list[str]:
         raise NoFilesError("this is a folder", f"Name the files in it: {Path(pattern) / '*.jsonl'}")
     if path.is_file():
         return [str(path)]
-    found = sorted(match for match in glob.glob(str(path), recursive=True) if Path(match).is_file())  # noqa: PTH207, Path.glob would take hidden files, too
+    # glob.glob leaves hidden files alone, as a shell does; Path.glob would take them in.
+    found = [match for match in glob.glob(str(path), recursive=True) if Path(match).is_file()]  # noqa: PTH207
     if not found:
         raise NoFilesError(
             f"no file matches `{pattern}`", f"Looked for {path}. Paths are relative to the recipe's folder."

@@ -11,7 +11,8 @@ from pydantic_core import ErrorDetails
 from quantflow.recipe.nodes import ListNode, Loc, MapNode, Node, Place, Problem, Scalar, dotted, walk
 from quantflow.recipe.schema import Recipe, Section, repeated
 
-# difflib's ratio from which a word is taken for a misspelling: `torhc` is 0.8 `torch`, but `gpu` is 0.67 `cpu`.
+# Ratio of difflib from which a word is taken for a misspelling: `torhc` is 0.8 like `torch`, while `gpu`,
+# which means `cuda`, is 0.67 like `cpu`.
 SIMILAR = 0.7
 SHORTEST_PREFIX = 3  # letters from which `calib` is taken for `calibration`
 LONGEST_QUOTE = 80  # characters of a value that a message repeats
