@@ -1,0 +1,135 @@
+"""What a report says: the content of `report.json`, in the order a reader wants it."""
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from quantflow.data.documents import Accounting, SplitName
+from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.verdict import Verdict
+from quantflow.measure.measurement import Measurement
+from quantflow.pipeline.events import Event
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Scheme(_Part):
+    """How an artifact's quantized weights are stored.
+
+    Attributes:
+        method: Quantization method, e.g. `awq`.
+        bits: Bits per weight.
+        group_size: Input channels that share one scale and zero point.
+    """
+
+    method: str
+    bits: int
+    group_size: int
+
+
+class ArtifactReport(_Part):
+    """One artifact.
+
+    Attributes:
+        name: As in the recipe.
+        path: The folder people open, `artifacts/<recipe>/<name>`.
+        format: File format, e.g. `awq`.
+        scheme: How its quantized weights are stored.
+        bytes: Size of its files together; None where it was not made.
+        verdict: The gate's verdict, the worst of its criteria's.
+        measurements: Measured of what was read back from disk; None where it was not.
+    """
+
+    name: str
+    path: str
+    format: str
+    scheme: Scheme
+    bytes: int | None
+    verdict: Verdict
+    measurements: Measurement | None
+
+
+class BaselineReport(_Part):
+    """The lossless model that artifacts are compared with.
+
+    Attributes:
+        source: Where it came from, as resolved.
+        kind: `folder`, `gguf`, `hub` or `wheel`.
+        identity: Content hash of its files.
+        model_type: Architecture, as in its config.
+        dtype: Data type of its weights on disk.
+        parameters: Number of parameters; tied ones count once.
+        bytes: Size of its files together.
+        measurements: Measured on the evaluation documents; None where it was not.
+    """
+
+    source: str
+    kind: str
+    identity: str
+    model_type: str
+    dtype: str
+    parameters: int
+    bytes: int
+    measurements: Measurement | None
+
+
+class DataReport(_Part):
+    """What became of the business text.
+
+    Attributes:
+        accounting: Every document and token.
+        slices: Slice → split → documents used.
+    """
+
+    accounting: Accounting
+    slices: Mapping[str, Mapping[SplitName, int]]
+
+    @classmethod
+    def of(cls, accounting: Accounting) -> Self:
+        """Report an accounting and, from it, how slices are spread over the splits."""
+        names = sorted({name for split in accounting.splits.values() for name in split.slices})
+        slices = {
+            name: {
+                split: counts.slices[name].documents_used if name in counts.slices else 0
+                for split, counts in accounting.splits.items()
+            }
+            for name in names
+        }
+        return cls(accounting=accounting, slices=slices)
+
+
+class Report(_Part):
+    """A run's verdict and the evidence for it.
+
+    Attributes:
+        schema_version: Version of this format; a key that changes its meaning makes a new one.
+        run_id: The run's own name, also the report's folder.
+        recipe: Name of the recipe.
+        title: Title for people: the recipe's `report.title`, else its name.
+        verdict: The worst of the artifacts' verdicts.
+        exit_code: What the command exits with: 0 pass, 1 fail, 2 error, 3 inconclusive.
+        reason: Why this verdict, in plain words.
+        criteria: Every criterion of every artifact.
+        artifacts: What was made.
+        baseline: What it was made from; None in a run that ended before.
+        data: What it was judged on; None in a run that ended before.
+        events: What changed the result, or may have, without being asked for.
+        provenance: Versions, hashes, machine, times: what it takes to do the same again.
+    """
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    recipe: str
+    title: str
+    verdict: Verdict
+    exit_code: int
+    reason: str
+    criteria: tuple[CriterionResult, ...]
+    artifacts: tuple[ArtifactReport, ...]
+    baseline: BaselineReport | None
+    data: DataReport | None
+    events: tuple[Event, ...]
+    provenance: Mapping[str, JsonValue]
