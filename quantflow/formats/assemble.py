@@ -51,8 +51,8 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
     """Write the artifact to `artifact/` and what it came to, `assemble.json`.
 
     Raises:
-        QuantizationError: If codes do not fit the source or the format, or a value does not fit the dtype it is
-            to be stored in.
+        QuantizationError: If codes do not fit the source or the format, or a value does not fit the dtype it
+            is to be stored in.
         SourceError: If the source cannot be read.
         StoreError: If a block's codes cannot be read.
     """
@@ -148,7 +148,7 @@ def _check_codes(name: str, codes: LinearCodes, shape: tuple[int, ...], params: 
 
 
 def _kept_tensor(name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
-    """A tensor that is not quantized, as it is stored: divided by the scale folded into its module, if any."""
+    """A tensor that is not quantized, as it is stored: divided by the scale folded into its module."""
     if not tensor.dtype.is_floating_point:
         return tensor
     if not bool(torch.isfinite(tensor).all()):
