@@ -1,18 +1,33 @@
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from quantflow.data.windows import EVALUATION_FILE, Windows, save_windows
 from quantflow.gate.criteria import CriterionResult, GateResult
 from quantflow.gate.params import GateParams
-from quantflow.gate.stage import judge, summarise
+from quantflow.gate.stage import judge, load_gate, run, summarise
 from quantflow.gate.verdict import Verdict
-from quantflow.measure.measurement import Samples
+from quantflow.measure.measurement import (
+    Measurement,
+    PerplexityValue,
+    RuntimeInfo,
+    Samples,
+    save_measurement,
+)
+from tests.data.recording import Recorder
 
 PARAMS = GateParams(artifact="int4", max_increase=0.03, max_mean_kl=0.05)
 TOKENS = 50
+MEASUREMENT = Measurement(
+    runtime=RuntimeInfo(name="torch", version="2", device="cpu", dtype="float32", options={}),
+    perplexity=PerplexityValue(value=20.0, nll=3.0, tokens=3000, documents=60),
+    kl=None,
+    slices={},
+)
 
 
 def per_document(documents: int, mean: float, spread: float) -> NDArray[np.float64]:
@@ -207,6 +222,26 @@ def test_samples_whose_arrays_differ_in_length_are_an_error() -> None:
     result = gate((baseline, replace(measured, kl=measured.kl[:-1])))
     assert result.verdict is Verdict.ERROR
     assert "several lengths: 2999, 3000" in result.reason
+
+
+def test_the_stage_judges_what_data_baseline_and_measure_wrote(tmp_path: Path) -> None:
+    baseline, measured = pair(delta=0.06)
+    folders = {role: tmp_path / role for role in ("data", "baseline", "measure", "first", "second")}
+    for folder in folders.values():
+        folder.mkdir()
+    tokens = np.zeros(60 * (TOKENS + 1), dtype=np.int32)
+    offsets = np.arange(61, dtype=np.int64) * (TOKENS + 1)
+    windows = Windows(tokens, offsets, np.arange(60, dtype=np.int32))
+    save_windows(folders["data"] / EVALUATION_FILE, windows)
+    save_measurement(folders["baseline"], MEASUREMENT, baseline)
+    save_measurement(folders["measure"], MEASUREMENT, measured)
+    for output in (folders["first"], folders["second"]):
+        run(PARAMS, folders, output, Recorder())
+    result = load_gate(folders["first"])
+    assert result == gate((baseline, measured))
+    assert result.verdict is Verdict.FAIL
+    written = [(folders[name] / "gate.json").read_bytes() for name in ("first", "second")]
+    assert written[0] == written[1]
 
 
 def test_only_required_criteria_decide() -> None:

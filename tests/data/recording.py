@@ -1,0 +1,28 @@
+"""A reporter that remembers, for tests of stages."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+
+@dataclass
+class Recorder:
+    events: dict[str, dict[str, JsonValue]] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    progress: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """What is tracked → steps done, and steps announced."""
+
+    def event(self, code: str, message: str, **detail: JsonValue) -> None:
+        self.events[code] = detail
+        self.messages.append(message)
+
+    @contextmanager
+    def track(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        self.progress[what] = (0, total)
+
+        def advance(steps: int) -> None:
+            self.progress[what] = (self.progress[what][0] + steps, total)
+
+        yield advance
