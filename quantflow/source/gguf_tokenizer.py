@@ -1,0 +1,108 @@
+"""Mending a tokenizer that was made from a GGUF file, and telling where it still looks wrong."""
+
+from typing import Any
+
+from quantflow.pipeline.events import Reporter
+from quantflow.source.gguf_header import GgufHeader
+
+# Role in GGUF's metadata → attribute of a transformers tokenizer.
+_SPECIAL_TOKENS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+
+PROBE = "The filter of the air purifier lasts about 2,200 hours; it's due when the ring turns orange."
+"""An English sentence: any language model's vocabulary covers it with few tokens and gives it back."""
+
+MIN_CHARACTERS_PER_TOKEN = 2.0
+"""Below this the vocabulary's merges were not found: sound vocabularies reach 3 to 5 on English."""
+
+# Pre-tokenization rules of GGUF files that GPT-2's, which transformers uses for `llama` files, stands for:
+# SmolLM's own differs in splitting digits, which its merges never join.
+_GPT2_LIKE = ("default", "gpt-2", "gpt2", "smollm")
+
+
+def repair_tokenizer(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> None:
+    """Make a converted tokenizer agree with the file's metadata; every change and every doubt is an event.
+
+    Args:
+        tokenizer: A transformers tokenizer; changed in place.
+        header: The file's header.
+        reporter: Receives the events.
+    """
+    _repair_special_tokens(tokenizer, header, reporter)
+    _repair_bos(tokenizer, header, reporter)
+    if tokenizer.clean_up_tokenization_spaces:
+        tokenizer.clean_up_tokenization_spaces = False
+        reporter.event(
+            "gguf-tokenizer-clean-up",
+            "The converted tokenizer removed spaces before punctuation when decoding; this is switched off.",
+        )
+    _tell_doubts(tokenizer, header, reporter)
+
+
+def _repair_special_tokens(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> None:
+    for role, attribute in _SPECIAL_TOKENS.items():
+        token_id = header.token_id(role)
+        current = getattr(tokenizer, f"{attribute}_id")
+        if token_id is None or token_id == current:
+            continue
+        before, after = getattr(tokenizer, attribute), tokenizer.convert_ids_to_tokens(token_id)
+        setattr(tokenizer, attribute, after)
+        had = f"had {before} as" if before is not None else "had no"
+        reporter.event(
+            f"gguf-tokenizer-{role}",
+            f"The converted tokenizer {had} {attribute.replace('_', ' ')}; it is {after} (id {token_id}), as "
+            "the GGUF file says.",
+            before=before,
+            after=after,
+        )
+    if tokenizer.pad_token is None and tokenizer.eos_token is not None:
+        tokenizer.pad_token = tokenizer.eos_token
+        reporter.event(
+            "gguf-tokenizer-padding",
+            f"The GGUF file names no padding token; the end-of-text token {tokenizer.eos_token} stands in.",
+            before=None,
+            after=tokenizer.eos_token,
+        )
+
+
+def _repair_bos(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> None:
+    """Put the beginning-of-text token before text exactly if the file says so."""
+    wanted = header.metadata.get("tokenizer.ggml.add_bos_token")
+    if wanted is None or tokenizer.bos_token_id is None or bool(wanted) == _adds_bos(tokenizer):
+        return
+    tokenizer.add_bos_token = bool(wanted)
+    reporter.event(
+        "gguf-tokenizer-adds-bos",
+        f"The converted tokenizer {'did not put' if wanted else 'put'} the beginning-of-text token before "
+        "every text; this now is as the GGUF file says.",
+        adds_bos=bool(wanted),
+    )
+
+
+def _adds_bos(tokenizer: Any) -> bool:
+    ids = tokenizer(PROBE).input_ids
+    return bool(ids) and ids[0] == tokenizer.bos_token_id
+
+
+def _tell_doubts(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> None:
+    ids = tokenizer(PROBE, add_special_tokens=False).input_ids
+    characters_per_token = len(PROBE) / max(len(ids), 1)
+    decoded = tokenizer.decode(ids)
+    unchanged = decoded.strip() == PROBE
+    if characters_per_token < MIN_CHARACTERS_PER_TOKEN or not unchanged:
+        reporter.event(
+            "gguf-tokenizer-looks-wrong",
+            f"The converted tokenizer makes {characters_per_token:.1f} characters a token of an English "
+            f"sentence and gives it back {'unchanged' if unchanged else 'changed'}: compare it with the "
+            "model's own tokenizer before trusting any figure.",
+            characters_per_token=round(characters_per_token, 2),
+            decoded=decoded,
+        )
+    rule = header.metadata.get("tokenizer.ggml.pre")
+    byte_level = header.metadata.get("tokenizer.ggml.model") == "gpt2"
+    if header.architecture == "llama" and byte_level and rule not in (None, *_GPT2_LIKE):
+        reporter.event(
+            "gguf-tokenizer-splits-otherwise",
+            f"The GGUF file says that text is split by the rule {rule} before merging; the conversion splits "
+            "by GPT-2's, so that tokens may differ from the model's own.",
+            rule=str(rule),
+        )
