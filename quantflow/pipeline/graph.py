@@ -96,7 +96,11 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
             name=f"assemble:{name}",
             function="quantflow.formats.assemble:run",
             params=AssembleParams(
-                name=name, format=artifact.format, bits=artifact.bits, group_size=artifact.group_size
+                name=name,
+                format=artifact.format,
+                method=artifact.method,
+                bits=artifact.bits,
+                group_size=artifact.group_size,
             ),
             inputs={"source": "source", "quantize": f"quantize:{name}"},
             artifact=name,

@@ -1,5 +1,6 @@
 """What a run shows while it works: bars for a person, dated lines in a log, nothing when quiet."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -183,6 +184,9 @@ class BarTerminal:
 
 class QuietTerminal(LogTerminal):
     """Shows nothing at all while the run works."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
 
     def say(self, message: str) -> None:
         """Keep still."""

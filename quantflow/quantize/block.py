@@ -12,7 +12,7 @@ from quantflow.model.families import Family, Fold
 from quantflow.quantize.awq import ScaleChoice, encode_linear, search_grid, search_scale
 from quantflow.quantize.codes import BlockCodes, LinearCodes
 
-# Clipping query and key weights moves attention logits as a whole, which the error of their own outputs does not
+# Clipping query and key weights moves attention logits as a whole, which their outputs' error does not
 # show; AutoAWQ leaves them alone for the same reason.
 NEVER_CLIPPED = ("q_proj", "k_proj")
 

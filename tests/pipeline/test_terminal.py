@@ -1,6 +1,7 @@
 import io
 import re
 
+import pytest
 from rich.console import Console
 
 from quantflow.pipeline.events import Event
@@ -25,14 +26,13 @@ def test_log_progress_says_how_far_and_how_long() -> None:
     assert len(lines) == 9
 
 
-def test_quiet_shows_nothing() -> None:
-    out = io.StringIO()
-    terminal = QuietTerminal(out)
+def test_quiet_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    terminal = QuietTerminal()
     terminal.stage_started(1, 1, "source")
     terminal.event(Event(code="a", stage="source", message="b"))
     with terminal.track("blocks", 2) as advance:
         advance(2)
-    assert out.getvalue() == ""
+    assert capfd.readouterr() == ("", "")
 
 
 def test_bars_end_and_text_from_models_is_not_taken_for_markup() -> None:

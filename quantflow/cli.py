@@ -1,0 +1,142 @@
+"""The command line: parse, call, print, exit code."""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import click
+import typer
+from rich.console import Console
+
+from quantflow.errors import QuantFlowError, RecipeError
+from quantflow.pipeline.run import WORKSPACE, RunResult
+from quantflow.pipeline.run import run as run_recipe
+from quantflow.pipeline.summary import report_json
+from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
+from quantflow.recipe.json_schema import json_schema
+from quantflow.recipe.load import load_recipe
+from quantflow.report.terminal import criteria_table, verdict_line
+
+ERROR_EXIT = 2
+USAGE_EXIT = RecipeError.exit_code
+# Wide enough for the criteria table where no terminal says how wide it is.
+LOG_WIDTH = 120
+
+app = typer.Typer(
+    help="Quantize language models, with the evidence on which to ship or refuse them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def quantflow() -> None:
+    """Quantize language models, with the evidence on which to ship or refuse them."""
+
+
+@app.command()
+def run(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. data.calibration.windows=8."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json to standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every stored file again and check its hash.")
+    ] = False,
+) -> int:
+    """Run a recipe: quantize, measure, judge, report.
+
+    Exit codes: 0 pass, 1 fail, 2 error or incomplete, 3 inconclusive, 4 recipe or usage invalid.
+    """
+    given = tuple(overrides or ())
+    result = run_recipe(
+        load_recipe(recipe, given), terminal=_terminal(quiet=quiet), overrides=given, verify=verify
+    )
+    for error in result.errors:
+        _complain(str(error))
+    if as_json:
+        print(report_json(result.report))
+    else:
+        _show(result, quiet=quiet)
+    return result.exit_code
+
+
+@app.command()
+def schema() -> int:
+    """Print the JSON Schema of recipes, for editors."""
+    print(json.dumps(json_schema(), indent=2))
+    return 0
+
+
+def main() -> None:
+    """Entry point of the `quantflow` command."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except QuantFlowError as error:
+        _complain(str(error))
+        return error.exit_code
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        _complain(error.format_message())
+        return USAGE_EXIT
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        _complain("interrupted; finished stages are kept, the same command goes on from there")
+        return ERROR_EXIT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ERROR_EXIT
+    except Exception as error:
+        return _unexpected(error)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _unexpected(error: Exception) -> int:
+    """A mistake of ours: the trace goes to a file that can be sent to us, finished work stays."""
+    name = f"{type(error).__name__}: {error}"
+    trace = Path(WORKSPACE) / "traceback.txt"
+    try:
+        trace.parent.mkdir(exist_ok=True)
+        trace.write_text(traceback.format_exc())
+        _complain(f"unexpected {name}\n  This is a bug. Finished stages are kept; the trace is in {trace}.")
+    except OSError:
+        _complain(f"unexpected {name}\n{traceback.format_exc()}")
+    return ERROR_EXIT
+
+
+def _terminal(*, quiet: bool) -> Terminal:
+    if quiet:
+        return QuietTerminal()
+    console = Console(stderr=True)
+    return BarTerminal(console) if console.is_terminal else LogTerminal(sys.stderr)
+
+
+def _show(result: RunResult, *, quiet: bool) -> None:
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    if not quiet and result.report.criteria:
+        console.print(criteria_table(result.report))
+    console.print(verdict_line(result.report), soft_wrap=True)
+    page = result.report_folder / "report.html"
+    shown = page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page
+    console.print(f"Report: {shown}", soft_wrap=True, markup=False)
+
+
+def _complain(message: str) -> None:
+    print(f"quantflow: {message}", file=sys.stderr)

@@ -1,0 +1,167 @@
+"""Turns the stages' outcomes into the run's report."""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+
+from pydantic import JsonValue
+
+from quantflow.data.documents import load_accounting
+from quantflow.errors import QuantFlowError
+from quantflow.formats.assembly import load_assembly
+from quantflow.gate.criteria import GateResult
+from quantflow.gate.stage import load_gate
+from quantflow.gate.verdict import Verdict, combine, exit_code
+from quantflow.measure.measurement import load_measurement
+from quantflow.pipeline.code import code_identity
+from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.runner import StageOutcome
+from quantflow.recipe.schema import Artifact, Recipe
+from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
+from quantflow.source.checkpoint import load_checkpoint
+
+Outcomes = Mapping[str, StageOutcome]
+
+
+def build_report(
+    recipe: Recipe,
+    outcomes: Sequence[StageOutcome],
+    run_id: str,
+    provenance: Mapping[str, JsonValue],
+) -> Report:
+    """The report of a run, whatever became of its stages.
+
+    Args:
+        recipe: What was asked for.
+        outcomes: What became of every stage.
+        run_id: Name of the run.
+        provenance: What it takes to do the same again.
+    """
+    by_name = {outcome.stage.name: outcome for outcome in outcomes}
+    gates = {artifact.name: _gate(artifact.name, by_name) for artifact in recipe.artifacts}
+    artifacts = tuple(
+        _artifact(recipe, artifact, by_name, gates[artifact.name]) for artifact in recipe.artifacts
+    )
+    verdict = combine(artifact.verdict for artifact in artifacts)
+    return Report(
+        run_id=run_id,
+        recipe=recipe.name,
+        title=recipe.report.title or recipe.name,
+        verdict=verdict,
+        exit_code=exit_code(verdict),
+        reason=_reason(outcomes, gates),
+        criteria=tuple(criterion for gate in gates.values() if gate for criterion in gate.criteria),
+        artifacts=artifacts,
+        baseline=_baseline(by_name),
+        data=_data(by_name),
+        events=tuple(event for outcome in outcomes for event in outcome.events),
+        provenance=provenance,
+    )
+
+
+def provenance(
+    recipe: Recipe,
+    overrides: Sequence[str],
+    outcomes: Sequence[StageOutcome],
+    machine: Machine,
+    times: Mapping[str, JsonValue],
+) -> dict[str, JsonValue]:
+    """Versions, hashes, machine and times of a run.
+
+    The recipe is kept as written, with `${NAME}` in place: what the environment put there may be secret.
+
+    Args:
+        recipe: What was asked for.
+        overrides: `--set` of the command line.
+        outcomes: What became of every stage.
+        machine: Where it ran.
+        times: Start, end and duration.
+    """
+    libraries: dict[str, str] = {}
+    for outcome in outcomes:
+        libraries |= code_identity(outcome.stage.function.partition(":")[0]).libraries
+    return {
+        "quantflow": version("quantflow"),
+        "python": platform.python_version(),
+        "libraries": dict(sorted(libraries.items())),
+        "machine": machine.model_dump(mode="json"),
+        "recipe_text": recipe.path.read_text(encoding="utf-8-sig"),
+        "overrides": list(overrides),
+        "stages": [
+            {
+                "name": outcome.stage.name,
+                "key": outcome.key,
+                "reused": outcome.reused,
+                "seconds": outcome.stored.manifest.seconds if outcome.stored else None,
+            }
+            for outcome in outcomes
+        ],
+        **times,
+    }
+
+
+def _gate(artifact: str, outcomes: Outcomes) -> GateResult | None:
+    stored = outcomes[f"gate:{artifact}"].stored
+    return load_gate(stored.folder) if stored else None
+
+
+def _artifact(
+    recipe: Recipe, artifact: Artifact, outcomes: Outcomes, gate: GateResult | None
+) -> ArtifactReport:
+    assembled = outcomes[f"assemble:{artifact.name}"].stored
+    measured = outcomes[f"measure:{artifact.name}"].stored
+    return ArtifactReport(
+        name=artifact.name,
+        path=artifact_path(recipe, artifact),
+        format=artifact.format,
+        scheme=Scheme(method=artifact.method, bits=artifact.bits, group_size=artifact.group_size),
+        bytes=load_assembly(assembled.folder).bytes if assembled else None,
+        verdict=gate.verdict if gate else Verdict.ERROR,
+        measurements=load_measurement(measured.folder) if measured else None,
+    )
+
+
+def artifact_path(recipe: Recipe, artifact: Artifact) -> str:
+    """The folder people open, relative to the working directory."""
+    return f"artifacts/{recipe.name}/{artifact.name}"
+
+
+def _baseline(outcomes: Outcomes) -> BaselineReport | None:
+    source, measured = outcomes["source"].stored, outcomes["baseline"].stored
+    if source is None:
+        return None
+    checkpoint = load_checkpoint(source.folder)
+    return BaselineReport(
+        source=checkpoint.uri,
+        kind=checkpoint.kind,
+        identity=checkpoint.identity,
+        model_type=checkpoint.model_type,
+        dtype=checkpoint.dtype,
+        parameters=checkpoint.parameters,
+        bytes=checkpoint.bytes,
+        measurements=load_measurement(measured.folder) if measured else None,
+    )
+
+
+def _data(outcomes: Outcomes) -> DataReport | None:
+    stored = outcomes["data"].stored
+    return DataReport.of(load_accounting(stored.folder)) if stored else None
+
+
+def _reason(outcomes: Sequence[StageOutcome], gates: Mapping[str, GateResult | None]) -> str:
+    errors = [f"{o.stage.name}: {one_line(o.error)}" for o in outcomes if o.error is not None]
+    judged = [
+        f"{name}: {gate.reason}" if len(gates) > 1 else gate.reason for name, gate in gates.items() if gate
+    ]
+    return " ".join([*errors, *judged])
+
+
+def one_line(error: QuantFlowError) -> str:
+    """An error as a sentence within a paragraph."""
+    return " ".join(part.strip() for part in str(error).splitlines())
+
+
+def report_json(report: Report) -> str:
+    """The report as `report.json` has it."""
+    return json.dumps(report.model_dump(mode="json"), indent=2, allow_nan=False)

@@ -1,0 +1,56 @@
+"""The end of a run on the terminal: the criteria as a table, the verdict as a line."""
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.verdict import Verdict
+from quantflow.report.model import Report
+
+STYLES = {
+    Verdict.PASS: "bold green",
+    Verdict.FAIL: "bold red",
+    Verdict.INCONCLUSIVE: "bold yellow",
+    Verdict.ERROR: "bold red",
+}
+
+
+def criteria_table(report: Report) -> Table:
+    """One row for each criterion of each artifact: values, interval against margin, verdict."""
+    table = Table(box=box.SIMPLE_HEAD, title=None)
+    for heading in ("artifact", "criterion"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("baseline", "artifact", "change", "90 % interval", "margin", "documents"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for criterion in report.criteria:
+        table.add_row(
+            escape(criterion.artifact),
+            escape(criterion.metric),
+            _plain(criterion.baseline),
+            _plain(criterion.value),
+            _change(criterion, criterion.delta),
+            f"{_change(criterion, criterion.ci_low)} … {_change(criterion, criterion.ci_high)}",
+            _change(criterion, criterion.margin),
+            str(criterion.n_clusters),
+            Text(criterion.verdict.value, style=STYLES[criterion.verdict]),
+        )
+    return table
+
+
+def verdict_line(report: Report) -> Text:
+    """The verdict and why."""
+    return Text.assemble((report.verdict.value.upper(), STYLES[report.verdict]), f" {report.reason}")
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _change(criterion: CriterionResult, value: float | None) -> str:
+    """Perplexity changes by a percentage; KL is its own change, in nats per token."""
+    if value is None:
+        return "–"
+    return f"{100 * value:+.2f} %" if criterion.metric == "perplexity" else f"{value:.4f}"
