@@ -1,0 +1,121 @@
+"""Geometry of the report's drawings, in the units of each drawing's own view box."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quantflow.data.documents import SplitAccounting
+from quantflow.gate.criteria import CriterionResult
+from quantflow.report.figures import count, decimal, signed_percent
+
+WIDTH = 320.0
+_PADDING = 14.0  # keeps end caps and the point inside the drawing
+_LABEL_ROOM = 70.0  # width of the margin's label; nearer to an edge it is aligned to the other side
+
+
+@dataclass(frozen=True)
+class IntervalChart:
+    """A change and its interval against a margin, left to right from better to worse.
+
+    Attributes:
+        width: Width of the view box; what follows are positions on it.
+        zero: Where no change would be.
+        margin: Where the margin is; all to its left is allowed.
+        margin_anchor: SVG's `text-anchor` for the margin's label.
+        show_zero: Whether the label of zero has room beside that of the margin.
+        point: The measured change.
+        low: Lower end of the interval; None where there is no interval.
+        high: Upper end of the interval.
+        margin_label: The margin in figures.
+        description: The drawing in words.
+    """
+
+    width: float
+    zero: float
+    margin: float
+    margin_anchor: str
+    show_zero: bool
+    point: float
+    low: float | None
+    high: float | None
+    margin_label: str
+    description: str
+
+
+def show_change(criterion: CriterionResult, value: float | None) -> str:
+    """A value on the scale of a criterion's change: percent for perplexity, nats per token for KL."""
+    return signed_percent(value) if criterion.metric == "perplexity" else decimal(value)
+
+
+def interval_chart(criterion: CriterionResult) -> IntervalChart | None:
+    """Lay out a criterion's change, interval and margin; None where nothing was measured."""
+    delta, low, high, margin = criterion.delta, criterion.ci_low, criterion.ci_high, criterion.margin
+    if delta is None:
+        return None
+    shown = [0.0, delta, margin, *(end for end in (low, high) if end is not None)]
+    left, right = min(shown), max(shown)
+    scale = (WIDTH - 2 * _PADDING) / ((right - left) or 1.0)
+
+    def x(value: float) -> float:
+        return round(_PADDING + (value - left) * scale, 2)
+
+    words = f"change {show_change(criterion, delta)}"
+    if low is not None and high is not None:
+        words += f", 90 % interval {show_change(criterion, low)} to {show_change(criterion, high)}"
+    at_margin = x(margin)
+    anchor = "start" if at_margin < _LABEL_ROOM else "end" if at_margin > WIDTH - _LABEL_ROOM else "middle"
+    return IntervalChart(
+        width=WIDTH,
+        zero=x(0.0),
+        margin=at_margin,
+        margin_anchor=anchor,
+        show_zero=at_margin - x(0.0) > 2 * _LABEL_ROOM,
+        point=x(delta),
+        low=None if low is None else x(low),
+        high=None if high is None else x(high),
+        margin_label=show_change(criterion, margin),
+        description=f"{words}, margin {show_change(criterion, margin)}",
+    )
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a bar that is 100 wide.
+
+    Attributes:
+        kind: Names its colour.
+        start: Where it begins.
+        width: How wide it is.
+        label: It in words.
+    """
+
+    kind: str
+    start: float
+    width: float
+    label: str
+
+
+TOKEN_FATES = (
+    ("used", "in windows"),
+    ("undrawn", "in whole windows beyond those asked for"),
+    ("incomplete", "left after the last whole window"),
+    ("too_short", "in windows too short to score"),
+    ("duplicate", "in copies of other documents"),
+)
+
+
+def token_bar(split: SplitAccounting) -> list[Segment]:
+    """What became of a split's tokens, as one bar."""
+    total = split.total.tokens_read
+    fates = [(kind, words, getattr(split.total, f"tokens_{kind}")) for kind, words in TOKEN_FATES]
+    return _stack([(kind, tokens, f"{count(tokens)} tokens {words}") for kind, words, tokens in fates], total)
+
+
+def _stack(parts: Sequence[tuple[str, int, str]], total: int) -> list[Segment]:
+    segments: list[Segment] = []
+    start = 0.0
+    for kind, amount, label in parts:
+        if amount > 0:
+            width = round(100 * amount / total, 3)
+            segments.append(Segment(kind, round(start, 3), width, label))
+            start += width
+    return segments

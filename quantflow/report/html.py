@@ -1,0 +1,74 @@
+"""The report as one HTML file that loads nothing, runs nothing and escapes every text."""
+
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from quantflow.report import figures
+from quantflow.report.charts import TOKEN_FATES, interval_chart, show_change, token_bar
+from quantflow.report.model import Report
+from quantflow.report.wording import headline, next_steps
+
+KL_ROWS = (
+    ("mean", "KL divergence, mean"),
+    ("median", "KL, median"),
+    ("p90", "KL, 90th percentile"),
+    ("p95", "KL, 95th percentile"),
+    ("p99", "KL, 99th percentile"),
+    ("p999", "KL, 99.9th percentile"),
+    ("max", "KL, largest"),
+)
+CRITERION_NAMES = {"perplexity": "Perplexity", "kl": "KL divergence"}
+SPLIT_USES = {
+    "calibration": "what codes are fitted on",
+    "selection": "held out for choices",
+    "evaluation": "what the gate judges on, and nothing else",
+}
+
+
+def render_html(report: Report) -> str:
+    """Render a report; equal reports give equal text.
+
+    Every text of the report is escaped. The page has no script and a content security policy that forbids
+    scripts and anything from elsewhere.
+    """
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            headline=headline(report),
+            next_steps=next_steps(report),
+            provenance=figures.flatten(dict(report.provenance)) if report.provenance else [],
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("quantflow.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        count=figures.count,
+        size=figures.size,
+        decimal=figures.decimal,
+        percent=figures.percent,
+        signed_percent=figures.signed_percent,
+        flatten=figures.flatten,
+    )
+    environment.globals.update(
+        interval_chart=interval_chart,
+        show_change=show_change,
+        token_bar=token_bar,
+        TOKEN_FATES=TOKEN_FATES,
+        KL_ROWS=KL_ROWS,
+        CRITERION_NAMES=CRITERION_NAMES,
+        SPLIT_USES=SPLIT_USES,
+    )
+    return environment

@@ -1,0 +1,118 @@
+"""The verdict in one sentence, and what to do next."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.verdict import MIN_DOCUMENTS, Verdict
+from quantflow.recipe.schema import Artifact
+from quantflow.report.figures import count, percent
+from quantflow.report.model import ArtifactReport, Report
+
+# Stored with each group of an AWQ layer: an fp16 scale and a 4-bit zero point.
+BITS_PER_GROUP = 16 + 4
+GROUP_SIZES: tuple[int, ...] = get_args(Artifact.model_fields["group_size"].annotation)
+MARGIN_KEYS = {"perplexity": "gate.perplexity.max_increase", "kl": "gate.kl.max_mean"}
+
+
+def headline(report: Report) -> str:
+    """The verdict in one sentence."""
+    names = [artifact.name for artifact in report.artifacts if artifact.verdict is report.verdict]
+    who, several = _joined(names), len(names) > 1
+    if report.verdict is Verdict.ERROR or not names:
+        return f"{who or 'The run'} could not be judged."
+    if report.verdict is Verdict.PASS:
+        return f"{who} {'pass' if several else 'passes'}: every criterion is inside its margin."
+    if report.verdict is Verdict.FAIL:
+        return f"{who} {'lose' if several else 'loses'} more than the recipe allows."
+    return f"Not decided: the evidence neither clears {who} nor rejects {'them' if several else 'it'}."
+
+
+def next_steps(report: Report) -> list[str]:
+    """What to do now, most important first, in full sentences."""
+    if report.verdict is Verdict.PASS:
+        return _after_pass(report)
+    if report.verdict is Verdict.FAIL:
+        return _after_fail(report)
+    if report.verdict is Verdict.INCONCLUSIVE:
+        return _after_inconclusive(report)
+    return [
+        "Ship nothing of this run: what could not be judged has not passed.",
+        "Mend what the reason names and run the same command again; finished stages are kept.",
+    ]
+
+
+def _after_pass(report: Report) -> list[str]:
+    places = _joined([artifact.path for artifact in report.artifacts])
+    steps = [f"Ship what is in {places}."]
+    if report.events:
+        noun = "event" if len(report.events) == 1 else "events"
+        steps.insert(0, f"Read the {len(report.events)} {noun} below: they say what this verdict rests on.")
+    steps.append("Run again when the model, the data or the runtime changes: the verdict is about these.")
+    return steps
+
+
+def _after_fail(report: Report) -> list[str]:
+    failed = [artifact for artifact in report.artifacts if artifact.verdict is Verdict.FAIL]
+    steps = [f"Do not ship {_joined([artifact.name for artifact in failed])}."]
+    steps.extend(step for artifact in failed if (step := _smaller_group(artifact)))
+    steps.append(
+        "Calibrate on more text, and on text like that which is judged; the slices show where it loses most."
+    )
+    keys = _joined([key for name, key in MARGIN_KEYS.items() if _any(report, name, Verdict.FAIL)])
+    if keys:
+        steps.append(f"If your use can bear the loss, say so in the recipe ({keys}), and say why.")
+    return steps
+
+
+def _smaller_group(artifact: ArtifactReport) -> str:
+    smaller = [size for size in GROUP_SIZES if size < artifact.scheme.group_size]
+    if not smaller:
+        return ""
+    cost = BITS_PER_GROUP / max(smaller) - BITS_PER_GROUP / artifact.scheme.group_size
+    return (
+        f"Try group_size {max(smaller)} instead of {artifact.scheme.group_size} for {artifact.name}: "
+        f"finer scales, for {cost:.2f} bits more per weight."
+    )
+
+
+def _after_inconclusive(report: Report) -> list[str]:
+    undecided = [c for c in report.criteria if c.required and c.verdict is Verdict.INCONCLUSIVE]
+    steps = ["Do not ship yet: inconclusive is not a pass."]
+    measured = max((criterion.n_clusters for criterion in undecided), default=0)
+    needed = max([MIN_DOCUMENTS, *(c.needed_clusters or 0 for c in undecided)])
+    if needed > measured:
+        steps.append(
+            f"Add text: about {count(needed)} evaluation documents would decide it, {count(measured)} were "
+            f"measured{_in_all(report, needed)}."
+        )
+    if any(_effect_equals_margin(criterion) for criterion in undecided):
+        steps.append(
+            "Where the effect equals the margin no amount of text decides: change the margin or the scheme."
+        )
+    return steps
+
+
+def _in_all(report: Report, needed: int) -> str:
+    """How many documents of any split that makes, at the split the run had."""
+    if report.data is None or "evaluation" not in report.data.accounting.splits:
+        return ""
+    accounting = report.data.accounting
+    evaluation, total = accounting.splits["evaluation"].total.documents_read, accounting.total.documents_read
+    if not evaluation:
+        return ""
+    in_all = -(-needed * total // evaluation)
+    share = percent(evaluation / total)
+    return f"; with {share} of documents in evaluation, that is about {count(in_all)} in all"
+
+
+def _effect_equals_margin(criterion: CriterionResult) -> bool:
+    return criterion.needed_clusters is None and criterion.n_clusters >= MIN_DOCUMENTS
+
+
+def _any(report: Report, name: str, verdict: Verdict) -> bool:
+    return any(criterion.name == name and criterion.verdict is verdict for criterion in report.criteria)
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
