@@ -1,0 +1,58 @@
+"""The measure stage: an artifact, read back from disk, beside the baseline at the same positions."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from quantflow.data.documents import load_documents
+from quantflow.data.windows import scored_documents
+from quantflow.errors import ArtifactError
+from quantflow.formats.assembly import ARTIFACT_FOLDER
+from quantflow.formats.read import open_artifact
+from quantflow.measure.baseline import load_evaluation
+from quantflow.measure.batches import make_batches, scored_targets
+from quantflow.measure.hidden import stored_hidden
+from quantflow.measure.measurement import save_measurement
+from quantflow.measure.params import MeasureParams
+from quantflow.measure.scoring import runtime_info, score_against, scored_hidden
+from quantflow.measure.summary import summarize
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.weights import SafetensorsReader
+from quantflow.pipeline.events import Reporter
+from quantflow.source.checkpoint import load_checkpoint
+
+
+def run(params: MeasureParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    """Measure an artifact on the evaluation windows, in float32 and in the baseline's batches.
+
+    Args:
+        params: Device and size of batches; the baseline's.
+        inputs: Finished outputs of `source`, `data`, `baseline` and `assemble`.
+        output: Folder for measurement.json and samples.safetensors.
+        reporter: Receives progress.
+
+    Raises:
+        ArtifactError: The artifact is damaged or its logits are not finite.
+        DataError: There is nothing to score.
+    """
+    windows = load_evaluation(inputs["data"])
+    targets = scored_targets(windows)
+    folder = inputs["assemble"] / ARTIFACT_FOLDER
+    artifact = StreamedDecoder(folder, open_artifact(folder), params.device)
+    batches = make_batches(windows, params.batch_tokens)
+    hidden = scored_hidden(artifact, batches, reporter, "Running the artifact")
+    source = load_checkpoint(inputs["source"]).folder
+    baseline = StreamedDecoder(source, SafetensorsReader(source), params.device)
+    with stored_hidden(inputs["baseline"], (targets.size, baseline.hidden_size)) as baseline_hidden:
+        samples = score_against(
+            baseline,
+            baseline_hidden,
+            artifact,
+            lambda begin, end: hidden[begin:end],
+            targets,
+            scored_documents(windows),
+            ArtifactError,
+            reporter,
+        )
+    slices = [document.slice for document in load_documents(inputs["data"])]
+    measurement = summarize(samples, slices, runtime_info(artifact, params.batch_tokens))
+    save_measurement(output, measurement, samples)

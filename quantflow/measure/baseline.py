@@ -1,0 +1,66 @@
+"""The baseline stage: the lossless model's perplexity, and its hidden states for every later comparison."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from quantflow.data.documents import load_documents
+from quantflow.data.windows import EVALUATION_FILE, Windows, load_windows, scored_documents
+from quantflow.errors import DataError, SourceError
+from quantflow.measure.batches import make_batches, scored_targets
+from quantflow.measure.hidden import save_hidden
+from quantflow.measure.measurement import save_measurement
+from quantflow.measure.params import BaselineParams
+from quantflow.measure.scoring import runtime_info, score_alone, scored_hidden
+from quantflow.measure.summary import summarize
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.weights import SafetensorsReader
+from quantflow.pipeline.events import Reporter
+from quantflow.source.checkpoint import load_checkpoint
+
+
+def run(params: BaselineParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    """Measure the lossless model on the evaluation windows, in float32.
+
+    Args:
+        params: Device and size of batches.
+        inputs: Finished outputs of `source` and `data`.
+        output: Folder for measurement.json, samples.safetensors and hidden.safetensors.
+        reporter: Receives progress.
+
+    Raises:
+        SourceError: The model's weights are damaged or its logits are not finite.
+        DataError: There is nothing to score.
+    """
+    windows = load_evaluation(inputs["data"])
+    folder = load_checkpoint(inputs["source"]).folder
+    decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device)
+    batches = make_batches(windows, params.batch_tokens)
+    hidden = scored_hidden(decoder, batches, reporter, "Running the baseline")
+    save_hidden(output, hidden)
+    samples = score_alone(
+        decoder,
+        lambda begin, end: hidden[begin:end],
+        scored_targets(windows),
+        scored_documents(windows),
+        SourceError,
+        reporter,
+    )
+    slices = [document.slice for document in load_documents(inputs["data"])]
+    measurement = summarize(samples, slices, runtime_info(decoder, params.batch_tokens))
+    save_measurement(output, measurement, samples)
+
+
+def load_evaluation(data_output: Path) -> Windows:
+    """The evaluation windows.
+
+    Raises:
+        DataError: They have no scored position.
+    """
+    windows = load_windows(data_output / EVALUATION_FILE)
+    if scored_documents(windows).size == 0:
+        raise DataError(
+            "the evaluation data has no token to score",
+            where="data.split.evaluation",
+            hint="Give more documents, or a larger share of them to the evaluation.",
+        )
+    return windows

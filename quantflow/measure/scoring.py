@@ -1,0 +1,157 @@
+"""A model's hidden states at scored positions, and what its head makes of them, in bounded memory."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from torch import Tensor
+
+from quantflow.errors import QuantFlowError
+from quantflow.measure.batches import Batch
+from quantflow.measure.divergence import kl_divergence, same_top1, token_nll
+from quantflow.measure.measurement import RuntimeInfo, Samples
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.forward import final_hidden
+from quantflow.pipeline.events import Reporter
+
+LOGITS_BYTES = 64 << 20
+"""Most bytes of float32 logits held at once for one model; larger chunks are no faster on a CPU."""
+
+Rows = Callable[[int, int], Tensor]
+"""Gives hidden states of the scored positions from … to, [to − from, d]."""
+
+
+def scored_hidden(
+    decoder: StreamedDecoder, batches: Sequence[Batch], reporter: Reporter, what: str
+) -> Tensor:
+    """Final hidden states, before the head, that predict every scored position.
+
+    Args:
+        decoder: The model.
+        batches: All evaluation windows.
+        reporter: Receives progress.
+        what: What progress is shown as.
+
+    Returns:
+        float32 on the CPU, in the order of the windows, [positions, d].
+    """
+    positions = sum(int((batch.lengths - 1).sum()) for batch in batches)
+    ids = [torch.from_numpy(batch.ids) for batch in batches]
+    result = torch.empty(positions, decoder.hidden_size, dtype=torch.float32)
+    finals = final_hidden(decoder, ids, reporter, what)
+    for batch in reversed(batches):
+        final = finals.pop()  # freed when it has been copied out
+        for row, start, count in batch.scored():
+            result[start : start + count] = final[row, :count]
+    return result
+
+
+@torch.no_grad()
+def score_alone(
+    decoder: StreamedDecoder,
+    hidden: Rows,
+    targets: NDArray[np.int64],
+    document: NDArray[np.int32],
+    error: type[QuantFlowError],
+    reporter: Reporter,
+) -> Samples:
+    """Negative log-likelihoods of a model by itself.
+
+    Args:
+        decoder: The model; only its head is used.
+        hidden: Its hidden states at scored positions.
+        targets: The tokens that came, [positions].
+        document: Document of every position, [positions].
+        error: Raised where a logit is not finite.
+        reporter: Receives progress.
+    """
+    nll = np.empty(targets.size, dtype=np.float64)
+    with reporter.track("Scoring", targets.size) as advance, decoder.loaded_head():
+        for begin, end in _chunks(targets.size, decoder.vocab_size):
+            log_p = _finite(decoder.logits(hidden(begin, end)), begin, error).log_softmax(-1)
+            nll[begin:end] = token_nll(log_p, _on(log_p, targets[begin:end])).cpu().numpy()
+            advance(end - begin)
+    return Samples(document, nll)
+
+
+@torch.no_grad()
+def score_against(
+    baseline: StreamedDecoder,
+    baseline_hidden: Rows,
+    artifact: StreamedDecoder,
+    artifact_hidden: Rows,
+    targets: NDArray[np.int64],
+    document: NDArray[np.int32],
+    error: type[QuantFlowError],
+    reporter: Reporter,
+) -> Samples:
+    """An artifact's negative log-likelihoods, and its next-token distributions beside the baseline's.
+
+    Args:
+        baseline: The lossless model; only its head is used.
+        baseline_hidden: Its hidden states at scored positions.
+        artifact: The artifact; only its head is used.
+        artifact_hidden: Its hidden states at the same positions.
+        targets: The tokens that came, [positions].
+        document: Document of every position, [positions].
+        error: Raised where a logit of the artifact is not finite, or the vocabularies differ.
+        reporter: Receives progress.
+    """
+    if artifact.vocab_size != baseline.vocab_size:
+        raise error(f"it has {artifact.vocab_size} logits, the baseline {baseline.vocab_size}")
+    nll = np.empty(targets.size, dtype=np.float64)
+    kl = np.empty(targets.size, dtype=np.float64)
+    top1 = np.empty(targets.size, dtype=np.bool_)
+    with (
+        reporter.track("Scoring", targets.size) as advance,
+        baseline.loaded_head(),
+        artifact.loaded_head(),
+    ):
+        for begin, end in _chunks(targets.size, baseline.vocab_size):
+            log_p = baseline.logits(baseline_hidden(begin, end)).log_softmax(-1)
+            log_q = _finite(artifact.logits(artifact_hidden(begin, end)), begin, error).log_softmax(-1)
+            nll[begin:end] = token_nll(log_q, _on(log_q, targets[begin:end])).cpu().numpy()
+            kl[begin:end] = kl_divergence(log_p, log_q).cpu().numpy()
+            top1[begin:end] = same_top1(log_p, log_q).cpu().numpy()
+            advance(end - begin)
+    return Samples(document, nll, kl, top1)
+
+
+def runtime_info(decoder: StreamedDecoder, batch_tokens: int) -> RuntimeInfo:
+    """What a measurement says of how its model was run."""
+    return RuntimeInfo(
+        name="torch",
+        version=torch.__version__,
+        device=decoder.device.type,
+        dtype=str(decoder.dtype).removeprefix("torch."),
+        options={
+            "attention": "sdpa",
+            "batch_tokens": str(batch_tokens),
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "transformers": transformers.__version__,
+        },
+    )
+
+
+def _chunks(positions: int, vocab_size: int) -> Iterator[tuple[int, int]]:
+    step = max(1, LOGITS_BYTES // (vocab_size * torch.float32.itemsize))
+    for begin in range(0, positions, step):
+        yield begin, min(begin + step, positions)
+
+
+def _on(like: Tensor, values: NDArray[np.int64]) -> Tensor:
+    return torch.from_numpy(values).to(like.device)
+
+
+def _finite(logits: Tensor, begin: int, error: type[QuantFlowError]) -> Tensor:
+    sound = torch.isfinite(logits).all(-1)
+    if not sound.all():
+        position = begin + int((~sound).nonzero()[0])
+        raise error(
+            "the model's logits are not finite numbers",
+            where=f"scored position {position} of the evaluation data",
+            hint="Its weights are damaged, or values overflow: nothing can be measured of it.",
+        )
+    return logits
