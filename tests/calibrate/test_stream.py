@@ -1,0 +1,75 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from quantflow.calibrate.stream import calibrate_blocks
+from quantflow.errors import QuantizationError
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.weights import SafetensorsReader
+from tests.tiny_models import random_model, tiny_config
+
+
+def batches() -> list[torch.Tensor]:
+    ids = torch.randint(0, 400, (6, 32), generator=torch.Generator().manual_seed(0))
+    return [ids[:4], ids[4:]]
+
+
+def decoder_of(folder: Path) -> StreamedDecoder:
+    return StreamedDecoder(folder, SafetensorsReader(folder))
+
+
+def test_statistics_are_those_of_a_plain_forward(tmp_path: Path) -> None:
+    folder = random_model(tmp_path, tiny_config())
+    load: Any = AutoModelForCausalLM.from_pretrained
+    model = load(folder, dtype=torch.float32)
+    seen: dict[str, torch.Tensor] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(
+                lambda _, args, name=name: seen.__setitem__(name, args[0].reshape(-1, args[0].shape[-1]))
+            )
+    with torch.no_grad():
+        model(torch.cat(batches()))
+    decoder = decoder_of(folder)
+    blocks = 0
+    for block in calibrate_blocks(decoder, batches(), decoder.family.units):
+        blocks += 1
+        for unit, linears in decoder.family.units.items():
+            x = seen[f"model.layers.{block.index}.{linears[0]}"]
+            statistics = block.statistics[unit]
+            assert statistics.tokens == 6 * 32
+            torch.testing.assert_close(statistics.gram, x.T @ x, rtol=1e-4, atol=1e-3)
+            torch.testing.assert_close(statistics.mean_abs, x.abs().mean(0), rtol=1e-4, atol=1e-5)
+    assert blocks == 3
+
+
+def test_each_block_is_read_once_and_freed(tmp_path: Path) -> None:
+    folder = random_model(tmp_path, tiny_config())
+
+    class CountingReader(SafetensorsReader):
+        read_names: list[str] = []  # noqa: RUF012
+
+        def read(self, name: str) -> torch.Tensor:
+            self.read_names.append(name)
+            return super().read(name)
+
+    reader = CountingReader(folder)
+    decoder = StreamedDecoder(folder, reader)
+    for block in calibrate_blocks(decoder, batches(), decoder.family.units):
+        loaded = [p for p in decoder._model.parameters() if not p.is_meta]
+        assert len(loaded) == len(list(block.module.parameters()))
+    assert len(reader.read_names) == len(set(reader.read_names))
+
+
+def test_infinite_activations_are_refused_by_block_and_unit(tmp_path: Path) -> None:
+    folder = random_model(tmp_path, tiny_config())
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.1.input_layernorm.weight"][3] = float("inf")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    decoder = decoder_of(folder)
+    with pytest.raises(QuantizationError, match="block 1"):
+        list(calibrate_blocks(decoder, batches(), decoder.family.units))

@@ -1,0 +1,123 @@
+"""The quantize and check stages on a tiny model, from a source and windows on disk to codes on disk."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from quantflow.data.windows import CALIBRATION_FILE, PACKED, make_windows, save_windows
+from quantflow.errors import QuantizationError, RecipeError
+from quantflow.model.weights import SafetensorsReader
+from quantflow.quantize import check, stage
+from quantflow.quantize.codes import dequantize, load_block
+from quantflow.quantize.params import CheckParams, QuantizeParams
+from quantflow.source.checkpoint import Checkpoint, save_checkpoint
+from tests.reporting import RecordingReporter
+from tests.tiny_models import random_model, tiny_config
+
+PARAMS = QuantizeParams(method="awq", bits=4, group_size=32, device="cpu", batch_tokens=64)
+
+
+def inputs_for(folder: Path, tmp_path: Path, model_type: str = "llama") -> dict[str, Path]:
+    source, data = tmp_path / "source", tmp_path / "data"
+    source.mkdir()
+    data.mkdir()
+    save_checkpoint(
+        source, Checkpoint(folder, "0" * 64, "folder", str(folder), "float32", model_type, 0, 0, {})
+    )
+    tokens = np.random.default_rng(0).integers(0, 400, (8, 32)).astype(np.int32)
+    save_windows(data / CALIBRATION_FILE, make_windows(list(tokens), [PACKED] * 8))
+    return {"source": source, "data": data}
+
+
+def quantize(folder: Path, tmp_path: Path, name: str = "out") -> Path:
+    output = tmp_path / name
+    output.mkdir()
+    inputs = {role: tmp_path / role for role in ("source", "data")}
+    if not inputs["source"].exists():
+        inputs = inputs_for(folder, tmp_path)
+    stage.run(PARAMS, inputs, output, RecordingReporter())
+    return output
+
+
+def test_every_linear_of_every_block_gets_codes_near_its_weight(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config())
+    output = quantize(folder, tmp_path)
+    reader = SafetensorsReader(folder)
+    names: set[str] = set()
+    for index in range(3):
+        block = load_block(output / "codes" / f"block-{index:05d}.safetensors")
+        for name, codes in block.linears.items():
+            names.add(name)
+            weight = reader.read(f"{name}.weight")
+            effective = dequantize(codes)
+            # Undo the folds: columns carry the scale of what comes before, rows that of what comes after.
+            for folded, scale in block.folds.items():
+                if folded == f"{name}.weight":
+                    effective = effective * scale.unsqueeze(1)
+                if folded.rpartition(".")[0] in source_of(name):
+                    effective = effective / scale
+            assert (effective - weight).norm() < 0.2 * weight.norm(), name
+    assert len(names) == 3 * 7
+    searches = json.loads((output / "quantize.json").read_text())["searches"]
+    assert sorted(searches) == sorted(
+        f"model.layers.{i}.{unit}" for i in range(3) for unit in ("qkv", "gate_up", "down")
+    )
+
+
+def source_of(linear: str) -> tuple[str, ...]:
+    """The module before a linear that its input scale is folded into."""
+    block, _, name = linear.partition(".self_attn.") if ".self_attn." in linear else linear.partition(".mlp.")
+    before = {
+        "q_proj": "input_layernorm",
+        "k_proj": "input_layernorm",
+        "v_proj": "input_layernorm",
+        "gate_proj": "post_attention_layernorm",
+        "up_proj": "post_attention_layernorm",
+        "down_proj": "mlp.up_proj",
+    }
+    return (f"{block}.{before[name]}",) if name in before else ()
+
+
+def test_value_scales_are_folded_into_v_where_shapes_allow(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config(num_key_value_heads=4))
+    block = load_block(quantize(folder, tmp_path) / "codes" / "block-00000.safetensors")
+    assert "model.layers.0.self_attn.v_proj.weight" in block.folds
+
+
+def test_equal_inputs_give_equal_bytes(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config())
+    first, second = quantize(folder, tmp_path, "first"), quantize(folder, tmp_path, "second")
+    for path in sorted(p for p in first.rglob("*") if p.is_file()):
+        assert path.read_bytes() == (second / path.relative_to(first)).read_bytes()
+
+
+def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config())
+    tensors = load_file(folder / "model.safetensors")
+    # Of a gate that the activation turns to zero, so that activations stay finite.
+    tensors["model.layers.2.self_attn.k_proj.weight"][0, 0] = torch.nan
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(QuantizationError, match=r"block 2|layers\.2"):
+        quantize(folder, tmp_path)
+
+
+def test_check_names_the_layer_and_the_group_sizes_that_fit(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config(intermediate_size=96))
+    inputs = inputs_for(folder, tmp_path)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(RecipeError, match=r"group_size 64 does not divide the 96 .*down_proj") as raised:
+        check.run(CheckParams(group_sizes={"int4": 64}), inputs, tmp_path / "out", RecordingReporter())
+    assert raised.value.hint == "Group sizes that divide every layer: 32."
+    check.run(CheckParams(group_sizes={"int4": 32}), inputs, tmp_path / "out", RecordingReporter())
+
+
+def test_check_refuses_an_architecture_it_does_not_know(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config())
+    inputs = inputs_for(folder, tmp_path, model_type="mamba")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(RecipeError, match="mamba"):
+        check.run(CheckParams(group_sizes={"int4": 32}), inputs, tmp_path / "out", RecordingReporter())
