@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from quantflow.formats.awq import linear_codes, linear_specs, linear_tensors, pack, unpack
 from quantflow.quantize.codes import dequantize
-from tests.quantize.test_codes import random_codes
+from tests.formats.assembling import rounded
 
 
 def described_packing(values: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -74,7 +74,7 @@ def test_what_does_not_fit_four_bits_or_whole_words_is_refused() -> None:
 
 
 def test_a_linear_is_stored_with_inputs_along_the_rows_and_means_what_its_codes_mean() -> None:
-    codes = random_codes(outputs=24, inputs=64, group_size=16)
+    codes = rounded(torch.randn(24, 64, generator=torch.Generator().manual_seed(0)), 16)
     tensors = linear_tensors("layer", codes)
     shapes = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
     assert shapes == {
