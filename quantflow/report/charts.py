@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from quantflow.data.documents import SplitAccounting
 from quantflow.gate.criteria import CriterionResult
-from quantflow.report.figures import count, decimal, signed_percent
+from quantflow.report.figures import count, margin, nats, signed_percent
 
 WIDTH = 320.0
 _PADDING = 14.0  # keeps end caps and the point inside the drawing
-_LABEL_ROOM = 70.0  # width of the margin's label; nearer to an edge it is aligned to the other side
+_BEYOND = 0.1  # of what is shown, added to the right, so that the margin is seen to have an outside
+_LABEL_ROOM = 60.0  # width of the margin's label; nearer to an edge it is aligned to the other side
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,22 @@ class IntervalChart:
 
 def show_change(criterion: CriterionResult, value: float | None) -> str:
     """A value on the scale of a criterion's change: percent for perplexity, nats per token for KL."""
-    return signed_percent(value) if criterion.metric == "perplexity" else decimal(value)
+    return signed_percent(value) if criterion.metric == "perplexity" else nats(value)
+
+
+def show_margin(criterion: CriterionResult) -> str:
+    """A criterion's margin, with as many digits as it was given with."""
+    return margin(criterion.margin, relative=criterion.metric == "perplexity")
 
 
 def interval_chart(criterion: CriterionResult) -> IntervalChart | None:
     """Lay out a criterion's change, interval and margin; None where nothing was measured."""
-    delta, low, high, margin = criterion.delta, criterion.ci_low, criterion.ci_high, criterion.margin
+    delta, low, high = criterion.delta, criterion.ci_low, criterion.ci_high
     if delta is None:
         return None
-    shown = [0.0, delta, margin, *(end for end in (low, high) if end is not None)]
+    shown = [0.0, delta, criterion.margin, *(end for end in (low, high) if end is not None)]
     left, right = min(shown), max(shown)
-    scale = (WIDTH - 2 * _PADDING) / ((right - left) or 1.0)
+    scale = (WIDTH - 2 * _PADDING) / ((1 + _BEYOND) * (right - left) or 1.0)
 
     def x(value: float) -> float:
         return round(_PADDING + (value - left) * scale, 2)
@@ -61,7 +67,7 @@ def interval_chart(criterion: CriterionResult) -> IntervalChart | None:
     words = f"change {show_change(criterion, delta)}"
     if low is not None and high is not None:
         words += f", 90 % interval {show_change(criterion, low)} to {show_change(criterion, high)}"
-    at_margin = x(margin)
+    at_margin = x(criterion.margin)
     anchor = "start" if at_margin < _LABEL_ROOM else "end" if at_margin > WIDTH - _LABEL_ROOM else "middle"
     return IntervalChart(
         width=WIDTH,
@@ -72,8 +78,8 @@ def interval_chart(criterion: CriterionResult) -> IntervalChart | None:
         point=x(delta),
         low=None if low is None else x(low),
         high=None if high is None else x(high),
-        margin_label=show_change(criterion, margin),
-        description=f"{words}, margin {show_change(criterion, margin)}",
+        margin_label=show_margin(criterion),
+        description=f"{words}, margin {show_margin(criterion)}",
     )
 
 

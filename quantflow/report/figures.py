@@ -1,12 +1,14 @@
 """Figures as people read them: thousands separated, decimal bytes, a dash where there is none."""
 
+from dataclasses import dataclass
+
 from pydantic import JsonValue
 
 NONE = "–"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 # Beyond these a plain decimal is harder to read than a power of ten.
-_LARGEST_PLAIN, _SMALLEST_PLAIN = 1e5, 1e-4
+_LARGEST_PLAIN, _SMALLEST_PLAIN = 1e5, 1e-3
 
 
 def count(number: int | None) -> str:
@@ -24,27 +26,43 @@ def size(number: int | None) -> str:
     return f"{number} bytes" if unit == 0 else f"{value:.3g} {_BYTE_UNITS[unit]}"
 
 
-def decimal(value: float | None, digits: int = 4) -> str:
-    """A measured value with `digits` significant digits: `0.05312`, `1.2 × 10⁻⁹`."""
-    if value is None:
-        return NONE
-    if value == 0 or _SMALLEST_PLAIN <= abs(value) < _LARGEST_PLAIN:
-        text = f"{value:#,.{digits}g}".rstrip(".")
-        return text.replace("-", "−")
-    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-    return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPTS)}".replace("-", "−", 1)
+def perplexity(value: float | None) -> str:
+    """A perplexity: `11.482`."""
+    return _fixed(value, 3)
+
+
+def nats(value: float | None) -> str:
+    """A KL divergence in nats per token: `0.0531`, `1.24 × 10⁻⁹`."""
+    return _fixed(value, 4)
 
 
 def percent(fraction: float | None) -> str:
     """A share: 0.912 → `91.2 %`."""
-    return NONE if fraction is None else f"{decimal(100 * fraction, 3)} %"
+    return NONE if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def signed_percent(fraction: float | None) -> str:
     """A relative change: 0.0312 → `+3.12 %`."""
     if fraction is None:
         return NONE
-    return f"{'+' if fraction > 0 else ''}{decimal(100 * fraction, 3)} %"
+    return f"{'+' if fraction > 0 else ''}{_fixed(100 * fraction, 2, smallest=0.01)} %"
+
+
+def margin(value: float, *, relative: bool) -> str:
+    """A margin as a person set it: 0.15 → `+15 %` or `0.15`."""
+    return f"{100 * value:+.6g} %" if relative else f"{value:.6g}"
+
+
+def _fixed(value: float | None, decimals: int, smallest: float = _SMALLEST_PLAIN) -> str:
+    """Plain decimals, so that a column lines up; a power of ten where that would show nothing or too much."""
+    if value is None:
+        return NONE
+    if value == 0 or smallest <= abs(value) < _LARGEST_PLAIN:
+        text = f"{value:,.{decimals}f}"
+    else:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        text = f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    return text.replace("-", "−")
 
 
 def flatten(value: JsonValue, name: str = "") -> list[tuple[str, str]]:
@@ -56,6 +74,38 @@ def flatten(value: JsonValue, name: str = "") -> list[tuple[str, str]]:
     if isinstance(value, list):
         return [(name, ", ".join(_text(part) for part in value) or NONE)]
     return [(name, _text(value))]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one kind.
+
+    Attributes:
+        name: What the rows are.
+        columns: Names of the columns.
+        rows: Each row's texts, one for each column.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def as_table(name: str, value: JsonValue) -> Table | None:
+    """A list of flat objects with the same keys as a table; None for anything else."""
+    if not isinstance(value, list):
+        return None
+    records = [record for record in value if isinstance(record, dict)]
+    if (
+        not records
+        or len(records) < len(value)
+        or any(record.keys() != records[0].keys() for record in records)
+    ):
+        return None
+    if any(isinstance(cell, dict | list) for record in records for cell in record.values()):
+        return None
+    rows = tuple(tuple(_text(cell) for cell in record.values()) for record in records)
+    return Table(name, tuple(records[0]), rows)
 
 
 def _text(value: JsonValue) -> str:

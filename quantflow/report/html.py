@@ -5,7 +5,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from quantflow.report import figures
-from quantflow.report.charts import TOKEN_FATES, interval_chart, show_change, token_bar
+from quantflow.report.charts import TOKEN_FATES, interval_chart, show_change, show_margin, token_bar
 from quantflow.report.model import Report
 from quantflow.report.wording import headline, next_steps
 
@@ -32,15 +32,16 @@ def render_html(report: Report) -> str:
     Every text of the report is escaped. The page has no script and a content security policy that forbids
     scripts and anything from elsewhere.
     """
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            report=report,
-            headline=headline(report),
-            next_steps=next_steps(report),
-            provenance=figures.flatten(dict(report.provenance)) if report.provenance else [],
-        )
+    tables = [table for item in report.provenance.items() if (table := figures.as_table(*item))]
+    tabled = {table.name for table in tables}
+    pairs = {name: value for name, value in report.provenance.items() if name not in tabled}
+    template = _environment().get_template("report.html.j2")
+    return template.render(
+        report=report,
+        headline=headline(report),
+        next_steps=next_steps(report),
+        provenance_pairs=figures.flatten(pairs) if pairs else [],
+        provenance_tables=tables,
     )
 
 
@@ -57,7 +58,8 @@ def _environment() -> Environment:
     environment.filters.update(
         count=figures.count,
         size=figures.size,
-        decimal=figures.decimal,
+        perplexity=figures.perplexity,
+        nats=figures.nats,
         percent=figures.percent,
         signed_percent=figures.signed_percent,
         flatten=figures.flatten,
@@ -65,6 +67,7 @@ def _environment() -> Environment:
     environment.globals.update(
         interval_chart=interval_chart,
         show_change=show_change,
+        show_margin=show_margin,
         token_bar=token_bar,
         TOKEN_FATES=TOKEN_FATES,
         KL_ROWS=KL_ROWS,

@@ -33,13 +33,18 @@ def next_steps(report: Report) -> list[str]:
     if report.verdict is Verdict.PASS:
         return _after_pass(report)
     if report.verdict is Verdict.FAIL:
-        return _after_fail(report)
-    if report.verdict is Verdict.INCONCLUSIVE:
-        return _after_inconclusive(report)
-    return [
-        "Ship nothing of this run: what could not be judged has not passed.",
-        "Mend what the reason names and run the same command again; finished stages are kept.",
-    ]
+        steps = _after_fail(report)
+    elif report.verdict is Verdict.INCONCLUSIVE:
+        steps = _after_inconclusive(report)
+    else:
+        steps = [
+            "Do not ship what could not be judged: it has not passed.",
+            "Mend what the reason names and run the same command again; finished stages are kept.",
+        ]
+    passed = [artifact.name for artifact in report.artifacts if artifact.verdict is Verdict.PASS]
+    if passed:
+        steps.append(f"{_joined(passed)} passed and can ship without the rest.")
+    return steps
 
 
 def _after_pass(report: Report) -> list[str]:

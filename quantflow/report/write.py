@@ -23,9 +23,7 @@ def write_report(report: Report, folder: Path) -> None:
         StoreError: The folder cannot be written.
         ValueError: A figure is not finite, which JSON cannot say and a report must not.
     """
-    # ASCII with escapes: text of models and data sets may hold what no encoding can carry.
-    content = json.dumps(report.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
-    page = render_html(report)
+    content, page = report_json(report), render_html(report)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder / JSON_FILE, content.encode())
@@ -36,6 +34,16 @@ def write_report(report: Report, folder: Path) -> None:
             where=str(folder),
             hint="Free some space, or run in a folder that you may write to.",
         ) from error
+
+
+def report_json(report: Report) -> str:
+    """The content of `report.json`.
+
+    Raises:
+        ValueError: A figure is not finite, which JSON cannot say and a report must not.
+    """
+    # ASCII with escapes: text of models and data sets may hold what no encoding can carry.
+    return json.dumps(report.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -176,6 +176,10 @@ PROVENANCE: dict[str, Any] = {
     "python": "3.11.14",
     "libraries": {"torch": "2.13.0", "transformers": "5.17.0", "numpy": "2.4.6"},
     "machine": {"device": "cpu", "architecture": "x86_64", "instruction_sets": ["avx2"]},
-    "recipe": {"sha256": "7f" * 32, "overrides": []},
-    "stages": {"source": {"key": "a1" * 32, "seconds": 12.4}, "data": {"key": "b2" * 32, "seconds": 1.2}},
+    "recipe_text": "version: 1\nname: quickstart\nmodel:\n  source: org/model   # a comment\n",
+    "overrides": [],
+    "stages": [
+        {"name": "source", "key": "a1" * 32, "reused": True, "seconds": 12.4},
+        {"name": "quantize:int4-awq", "key": "b2" * 32, "reused": False, "seconds": None},
+    ],
 }
