@@ -209,7 +209,7 @@ def _judged(
 ) -> CriterionResult:
     delta = criterion.to_delta(estimate.value)
     low, high = criterion.to_delta(estimate.ci_low), criterion.to_delta(estimate.ci_high)
-    bounded = math.isfinite(estimate.std_error) and math.isfinite(high)
+    bounded = math.isfinite(high)
     few = estimate.n_clusters < MIN_DOCUMENTS
     if few:
         verdict = Verdict.INCONCLUSIVE

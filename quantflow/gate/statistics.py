@@ -59,7 +59,7 @@ def ratio_estimate(document: NDArray[np.int32], values: NDArray[np.floating]) ->
     if document.shape != values.shape or document.size == 0:
         raise ValueError(f"need one value per token and at least one: {values.shape}, {document.shape}")
     _, cluster = np.unique(document, return_inverse=True)
-    sums = np.bincount(cluster, weights=values.astype(np.float64))
+    sums = np.bincount(cluster, weights=values)  # sums in double precision
     tokens = np.bincount(cluster).astype(np.float64)
     clusters = len(sums)
     total = float(tokens.sum())

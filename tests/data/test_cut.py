@@ -54,6 +54,11 @@ def test_packing_puts_eos_between_documents_but_not_after_one_that_ends_with_it(
     assert cut.windows.document.tolist() == [PACKED]
 
 
+def test_packing_puts_no_eos_after_the_last_document() -> None:
+    assert pack_documents([ids(1, 2), ids(3)], EOS, length=5, wanted=1, seed=0).available == 0
+    assert pack_documents([ids(1, 2), ids(3)], EOS, length=4, wanted=1, seed=0).available == 1
+
+
 def test_packing_without_an_eos_token_puts_documents_side_by_side() -> None:
     cut = pack_documents([ids(1, 2), ids(3)], None, length=3, wanted=1, seed=0)
     assert [window.tolist() for window in cut.windows] == [[1, 2, 3]]

@@ -31,6 +31,11 @@ def test_of_exact_copies_one_is_kept_and_the_others_point_at_it() -> None:
     assert corpus.copies == ((first, 1),)
 
 
+def test_copies_are_known_by_their_tokens_whatever_text_they_came_from() -> None:
+    text, chat = (TokenizedDocument(n, "a", n * 64, np.array([1, 2], dtype=np.int32)) for n in "01")
+    assert drop_copies([text, chat]).copies == ((chat, 0),)
+
+
 def test_documents_that_share_some_tokens_are_no_copies() -> None:
     longer = TokenizedDocument("x", "a", "0" * 64, np.array([1, 2, 3], dtype=np.int32))
     assert drop_copies([document(1), longer]).copies == ()

@@ -94,6 +94,20 @@ def test_windows_of_selection_and_evaluation_are_their_own_documents_tokens(
             assert tokens.tolist() == [BOS, first, first + 1, first + 2]
 
 
+def test_calibration_documents_are_packed_in_seeded_order_across_slices(tmp_path: Path, source: Path) -> None:
+    lines = [{"id": f"d{i:02}", "slice": "ab"[i // 20], "text": f"w{i}"} for i in range(40)]
+    orders = []
+    for seed in (0, 1):
+        output, _ = make(tmp_path, source, lines, calibration_windows=1, calibration_length=59, seed=seed)
+        (window,) = load_windows(output / "calibration.safetensors")
+        orders.append([token - FIRST_WORD for token in window.tolist() if token >= FIRST_WORD])
+    for order in orders:
+        assert len(order) == 20  # 20 documents of BOS and a word, 19 EOS between them
+        slices = [word // 20 for word in order]
+        assert slices not in (sorted(slices), sorted(slices, reverse=True))
+        assert order != sorted(order)
+
+
 def test_every_document_is_in_one_split_in_the_shares_asked_for(tmp_path: Path, source: Path) -> None:
     output, _ = make(tmp_path, source, corpus())
     documents = load_documents(output)

@@ -106,13 +106,29 @@ def test_gate_is_inconclusive_when_margin_is_inside_interval() -> None:
     assert f"about {kl.needed_clusters} documents would decide it" in result.reason
 
 
-def test_the_number_of_documents_asked_for_really_decides() -> None:
-    asked = criterion(gate(pair(kl=0.045, kl_spread=0.06)), "kl").needed_clusters
+def test_gate_is_inconclusive_not_a_fail_when_only_the_estimate_is_outside_the_margin() -> None:
+    kl = criterion(gate(pair(kl=0.055, kl_spread=0.06)), "kl")
+    assert kl.delta is not None and kl.delta > kl.margin
+    assert kl.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        ("kl", {"kl": 0.045, "kl_spread": 0.06}),
+        ("perplexity", {"delta": math.log(1.8), "delta_spread": 0.6}),
+    ],
+)
+def test_the_number_of_documents_asked_for_really_decides(name: str, samples: dict[str, float]) -> None:
+    params = GateParams(artifact="int4", max_increase=1.0, max_mean_kl=0.05)
+
+    def judged(documents: int) -> CriterionResult:
+        return criterion(gate(pair(documents, **samples), params), name)
+
+    asked = judged(60).needed_clusters
     assert asked is not None
-    assert criterion(gate(pair(documents=asked, kl=0.045, kl_spread=0.06)), "kl").verdict is Verdict.PASS
-    assert criterion(gate(pair(documents=asked - 3, kl=0.045, kl_spread=0.06)), "kl").verdict is (
-        Verdict.INCONCLUSIVE
-    )
+    assert judged(asked).verdict is Verdict.PASS
+    assert judged(asked - 1).verdict is Verdict.INCONCLUSIVE
 
 
 def test_an_improvement_passes_however_large() -> None:
