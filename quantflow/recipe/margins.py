@@ -7,7 +7,7 @@ if TYPE_CHECKING:  # schema.py quotes the defaults below in its descriptions
     from quantflow.recipe.schema import Artifact, Recipe
 
 # 8 bits are expected to be indistinguishable in use. With 4 bits in groups of 128, published perplexities of
-# LLaMA-7B and 13B rise by 2 to 3 %: what costs more is a quantization gone wrong, or a model too small for it.
+# LLaMA-7B and 13B rise by 2 to 3 %: what costs more is a quantization gone wrong or a model too small for it.
 DEFAULT_MAX_INCREASE = {8: 0.01, 4: 0.03}
 # Nats per token. llama.cpp publishes 0.031 for its usual 4-bit format (q4_K_M) on Llama-3-8B.
 DEFAULT_MAX_MEAN_KL = 0.05

@@ -127,7 +127,7 @@ class Artifact(Section):
     """One quantized model to make."""
 
     name: Name = Field(
-        description="Name of the artifact and of its folder: a–z, 0–9, `.`, `_`, `-`. Unique in the recipe."
+        description="Name of the artifact and of its folder: a-z, 0-9, `.`, `_`, `-`. Unique in the recipe."
     )
     format: Literal["awq"] = Field(
         description="File format: awq (AutoAWQ's gemm layout, read by vLLM, SGLang and transformers)."
@@ -232,7 +232,7 @@ class Recipe(Section):
 
     version: Literal[1] = Field(description="Version of the recipe format: 1.")
     name: Name = Field(
-        description="Name of the recipe and of the folders it writes: a–z, 0–9, `.`, `_`, `-`; by habit the "
+        description="Name of the recipe and of the folders it writes: a-z, 0-9, `.`, `_`, `-`; by habit the "
         "file's name without .yaml."
     )
     model: Model = Field(description="The lossless model to start from.")

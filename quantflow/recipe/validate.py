@@ -80,7 +80,7 @@ def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:
         message, hint = detail["msg"], "Each artifact has a folder of its own: give each its own name."
     elif kind == "string_pattern_mismatch":
         message = f"{written} cannot be the name of a folder everywhere"
-        hint = "Use a–z, 0–9, `.`, `_` and `-`, and begin with a letter or digit."
+        hint = "Use a-z, 0-9, `.`, `_` and `-`, and begin with a letter or digit."
     elif kind == "string_too_long":
         message, hint = f"longer than {context['max_length']} characters", ""
     elif kind in ("string_too_short", "too_short"):

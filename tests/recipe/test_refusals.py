@@ -40,9 +40,9 @@ ARTIFACT = "  - name: int4\n    format: awq\n    bits: 4\n"
         ("  source: org/model", "  {}", "r.yaml:3", "model.source: this key is missing", "hub id"),
         ("name: sound", "name: 5", "r.yaml:2", "name: has to be text, this is `5`", "Put it in quotes."),
         ("name: sound", "name: no", "r.yaml:2", "name: `no` is false to some YAML readers", '"no" in quotes'),
-        ("name: sound", "name: ../up", "r.yaml:2", "name: `../up` cannot be the name of a folder", "a–z"),
+        ("name: sound", "name: ../up", "r.yaml:2", "name: `../up` cannot be the name of a folder", "a-z"),
         ("name: sound", "name: .hidden", "r.yaml:2", "name: `.hidden`", "begin with a letter or digit"),
-        ("name: sound", "name: Upper", "r.yaml:2", "name: `Upper`", "a–z"),
+        ("name: sound", "name: Upper", "r.yaml:2", "name: `Upper`", "a-z"),
         ("name: sound", f"name: {'a' * 65}", "r.yaml:2", "name: longer than 64 characters", ""),
         ("name: sound", "name:", "r.yaml:2", "name: has to be text, this is nothing", "Name of the recipe"),
         (
