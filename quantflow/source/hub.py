@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from huggingface_hub import resolve_revision, snapshot_download
+from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -39,7 +39,7 @@ def resolve_commit(repository: str, revision: str | None) -> str:
         SourceError: The hub cannot be reached and the cache does not know the revision.
     """
     with _plain_errors(repository, revision):
-        return resolve_revision(repository, revision=revision).resolved
+        return HfApi().resolve_revision(repository, revision=revision).resolved
 
 
 def fetch_snapshot(repository: str, revision: str | None, folder: Path) -> None:

