@@ -7,23 +7,26 @@ import sys
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 from rich.console import Console
 
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.run import WORKSPACE, RunResult
 from quantflow.pipeline.run import run as run_recipe
-from quantflow.pipeline.summary import report_json
 from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
 from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
 from quantflow.report.terminal import criteria_table, verdict_line
+from quantflow.report.write import report_json
 
 ERROR_EXIT = 2
 USAGE_EXIT = RecipeError.exit_code
+# What typer makes of an interrupt within a command.
+INTERRUPTED = 130
+# Typer shows the leaves of its exceptions only; this is the one above all that a wrong command line raises.
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
 # Wide enough for the criteria table where no terminal says how wide it is.
 LOG_WIDTH = 120
 
@@ -64,7 +67,7 @@ def run(
     for error in result.errors:
         _complain(str(error))
     if as_json:
-        print(report_json(result.report))
+        print(report_json(result.report), end="")
     else:
         _show(result, quiet=quiet)
     return result.exit_code
@@ -85,23 +88,24 @@ def main() -> None:
 
 def _exit_code() -> int:
     try:
-        return int(app(standalone_mode=False) or 0)
+        code = int(app(standalone_mode=False) or 0)
     except QuantFlowError as error:
         _complain(str(error))
         return error.exit_code
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except click.ClickException as error:
+    except UsageError as error:
         _complain(error.format_message())
         return USAGE_EXIT
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        _complain("interrupted; finished stages are kept, the same command goes on from there")
-        return ERROR_EXIT
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ERROR_EXIT
     except Exception as error:
         return _unexpected(error)
+    if code == INTERRUPTED:
+        _complain("interrupted; finished stages are kept, the same command goes on from there")
+        return ERROR_EXIT
+    return code
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -82,16 +83,26 @@ def made_from(stage: Stage, machine: Machine, input_keys: Mapping[str, str]) -> 
         input_keys: Role → key of the stage that plays it.
     """
     code = code_identity(stage.function.partition(":")[0])
+    contents = {path: f"{digest} {Path(path).name}" for path, digest in stage.external.items()}
     return {
         "version": KEY_VERSION,
         "function": stage.function,
-        "params": stage.params.model_dump(mode="json"),
+        "params": _with_contents(stage.params.model_dump(mode="json"), contents),
         "inputs": dict(input_keys),
         "code": code.digest,
         "libraries": dict(code.libraries),
         "machine": machine.model_dump(mode="json") if stage.on_device else None,
-        "external": dict(stage.external),
+        "external": sorted(contents.values()),
     }
+
+
+def _with_contents(value: Any, contents: Mapping[str, str]) -> Any:
+    """Parameters with paths of external files replaced by their content, so that moving one is no change."""
+    if isinstance(value, dict):
+        return {name: _with_contents(item, contents) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_contents(item, contents) for item in value]
+    return contents.get(value, value) if isinstance(value, str) else value
 
 
 def key_of(made: Mapping[str, JsonValue]) -> str:

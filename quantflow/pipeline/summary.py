@@ -1,6 +1,5 @@
 """Turns the stages' outcomes into the run's report."""
 
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -160,8 +159,3 @@ def _reason(outcomes: Sequence[StageOutcome], gates: Mapping[str, GateResult | N
 def one_line(error: QuantFlowError) -> str:
     """An error as a sentence within a paragraph."""
     return " ".join(part.strip() for part in str(error).splitlines())
-
-
-def report_json(report: Report) -> str:
-    """The report as `report.json` has it."""
-    return json.dumps(report.model_dump(mode="json"), indent=2, allow_nan=False)

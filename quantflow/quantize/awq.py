@@ -5,6 +5,7 @@ inverse is folded into the norm or linear before. Both searches minimise the err
 calibration tokens, Σ‖ΔW·x‖² = tr(ΔW·H·ΔWᵀ) with H = Σ x·xᵀ, without another pass over the tokens.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -51,7 +52,7 @@ def search_scale(
         bits: Width of a code.
         group_size: Input channels that share a scale.
     """
-    rows = weight[:: max(1, weight.shape[0] // SAMPLED_ROWS)]
+    rows = weight[:: math.ceil(weight.shape[0] / SAMPLED_ROWS)]
     losses: dict[float, float] = {}
     for exponent in COARSE_EXPONENTS:
         losses[exponent] = _scaled_loss(rows, gram, channel_scale(mean_abs, exponent), bits, group_size)

@@ -12,11 +12,9 @@ from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.block import quantize_block_awq
-from quantflow.quantize.codes import save_block
+from quantflow.quantize.codes import block_file, save_block
 from quantflow.quantize.params import QuantizeParams
 from quantflow.source.checkpoint import load_checkpoint
-
-CODES_FOLDER = "codes"
 
 
 def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
@@ -30,14 +28,14 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     folder = load_checkpoint(inputs["source"]).folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device, torch.float32)
     batches = calibration_batches(inputs["data"], params.batch_tokens)
-    (output / CODES_FOLDER).mkdir()
+    block_file(output, 0).parent.mkdir()
     searches: dict[str, dict[str, float]] = {}
     with reporter.track("calibrate and quantize, blocks", decoder.num_blocks) as advance:
         for block in calibrate_blocks(decoder, batches, decoder.family.units):
             quantized = quantize_block_awq(
                 block, decoder.family, bits=params.bits, group_size=params.group_size
             )
-            save_block(output / CODES_FOLDER / f"block-{block.index:05d}.safetensors", quantized.codes)
+            save_block(block_file(output, block.index), quantized.codes)
             for unit, choice in quantized.choices.items():
                 name = f"{decoder.family.block_name(block.index)}.{unit}"
                 searches[name] = {"exponent": choice.exponent, "loss": choice.loss}

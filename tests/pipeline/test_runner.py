@@ -90,6 +90,15 @@ def test_changed_external_content_recomputes(bench: Bench) -> None:
     assert len(bench.computed()) == 2
 
 
+def test_a_moved_file_with_the_same_content_is_no_change(bench: Bench) -> None:
+    for folder in ("here", "there"):
+        path = f"/{folder}/data.jsonl"
+        bench.run(bench.stage("first", text=path, external={path: "1" * 64}))
+    assert len(bench.computed()) == 1
+    bench.run(bench.stage("first", text="/there/other.jsonl", external={"/there/other.jsonl": "1" * 64}))
+    assert len(bench.computed()) == 2
+
+
 def test_another_instruction_set_recomputes_only_what_depends_on_it(bench: Bench) -> None:
     stages = (bench.stage("any", "a"), bench.stage("here", "b", on_device=True))
     bench.run(*stages)
