@@ -36,12 +36,16 @@ def run(params: MeasureParams, inputs: Mapping[str, Path], output: Path, reporte
     """
     windows = load_evaluation(inputs["data"])
     targets = scored_targets(windows)
-    folder = inputs["assemble"] / ARTIFACT_FOLDER
+    source, folder = load_checkpoint(inputs["source"]).folder, inputs["assemble"] / ARTIFACT_FOLDER
+    baseline = StreamedDecoder(source, SafetensorsReader(source), params.device)
     artifact = StreamedDecoder(folder, open_artifact(folder), params.device)
+    if artifact.vocab_size != baseline.vocab_size:
+        raise ArtifactError(
+            f"it has a vocabulary of {artifact.vocab_size}, the baseline of {baseline.vocab_size}",
+            where=str(folder),
+        )
     batches = make_batches(windows, params.batch_tokens)
     hidden = scored_hidden(artifact, batches, reporter, "Running the artifact")
-    source = load_checkpoint(inputs["source"]).folder
-    baseline = StreamedDecoder(source, SafetensorsReader(source), params.device)
     with stored_hidden(inputs["baseline"], (targets.size, baseline.hidden_size)) as baseline_hidden:
         samples = score_against(
             baseline,
