@@ -146,8 +146,8 @@ def test_an_unchanged_run_reports_anew_without_importing_torch(again: Command) -
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("from the store") == 8, done.stderr
     assert done.stdout.splitlines()[-1] == "False"
-    assert done.stderr.count("from the store") == 8
     first, second = reports(again.folder)
     assert first["run_id"] != second["run_id"]
     for key in ("criteria", "artifacts", "baseline", "data", "events", "verdict"):

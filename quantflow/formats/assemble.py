@@ -18,7 +18,6 @@ from quantflow.formats.assembly import ARTIFACT_FOLDER, Assembly, save_assembly
 from quantflow.formats.awq import WEIGHT, linear_tensors, quantization_config
 from quantflow.formats.params import AssembleParams
 from quantflow.formats.plan import (
-    HALF_DTYPES,
     Entry,
     Shard,
     block_of,
@@ -63,9 +62,8 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
     quantized = frozenset[str]().union(
         *(quantized_linears(block_file(inputs["quantize"], index)) for index in range(blocks))
     )
-    own = getattr(torch, checkpoint.dtype)
-    half = own if own in HALF_DTYPES else torch.float16
-    half_name = str(half).removeprefix("torch.")
+    half_name = checkpoint.half_dtype
+    half = getattr(torch, half_name)
     precisions = unit_precisions(family, blocks, quantized, params.bits, half_name)
     entries = plan_entries(reader, family, quantized, params.group_size, half)
     shards = plan_shards(entries, MAX_SHARD_BYTES)

@@ -1,7 +1,7 @@
 """AWQ of one decoder block: from its weights and statistics to codes and the folds they assume."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class QuantizedBlock:
 
 @torch.no_grad()
 def quantize_block_awq(
-    block: CalibratedBlock, family: Family, *, bits: int, group_size: int
+    block: CalibratedBlock, family: Family, *, bits: int, group_size: int, stored_as: torch.dtype
 ) -> QuantizedBlock:
     """Choose channel scales unit by unit, then clip and round every linear.
 
@@ -41,6 +41,7 @@ def quantize_block_awq(
         family: Its units and folds.
         bits: Width of a code.
         group_size: Input channels that share a scale and a zero point.
+        stored_as: Dtype of the artifact's norms.
 
     Raises:
         QuantizationError: A weight is NaN or infinite.
@@ -57,6 +58,10 @@ def quantize_block_awq(
             group_size=group_size,
         )
         for unit in folds
+    }
+    choices = {
+        unit: _storable(choice, block.module, folds[unit], family, stored_as)
+        for unit, choice in choices.items()
     }
     linears: dict[str, LinearCodes] = {}
     for unit, names in family.units.items():
@@ -80,6 +85,18 @@ def _holds(fold: Fold, family: Family, weights: Mapping[str, Tensor]) -> bool:
     if not fold.needs_equal_shapes:
         return True
     return weights[fold.into].shape[0] == weights[family.units[fold.unit][0]].shape[1]
+
+
+def _storable(
+    choice: ScaleChoice, module: nn.Module, fold: Fold, family: Family, stored_as: torch.dtype
+) -> ScaleChoice:
+    """The scale that is really divided out: a norm is rounded when it is stored."""
+    if fold.into in family.linears:
+        return choice
+    norm = module.get_submodule(fold.into).get_parameter("weight").detach().float()
+    stored = (norm / choice.scale).to(stored_as).float()
+    usable = (norm != 0) & (stored != 0) & torch.isfinite(stored)
+    return replace(choice, scale=torch.where(usable, norm / stored, choice.scale))
 
 
 def _weight(module: nn.Module, name: str, prefix: str) -> Tensor:

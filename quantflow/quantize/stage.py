@@ -25,7 +25,8 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     Raises:
         QuantizationError: A weight or an activation is not finite.
     """
-    folder = load_checkpoint(inputs["source"]).folder
+    checkpoint = load_checkpoint(inputs["source"])
+    folder = checkpoint.folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device, torch.float32)
     batches = calibration_batches(inputs["data"], params.batch_tokens)
     block_file(output, 0).parent.mkdir()
@@ -33,7 +34,11 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     with reporter.track("calibrate and quantize, blocks", decoder.num_blocks) as advance:
         for block in calibrate_blocks(decoder, batches, decoder.family.units):
             quantized = quantize_block_awq(
-                block, decoder.family, bits=params.bits, group_size=params.group_size
+                block,
+                decoder.family,
+                bits=params.bits,
+                group_size=params.group_size,
+                stored_as=getattr(torch, checkpoint.half_dtype),
             )
             save_block(block_file(output, block.index), quantized.codes)
             for unit, choice in quantized.choices.items():

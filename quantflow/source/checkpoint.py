@@ -10,6 +10,8 @@ from quantflow.errors import SourceError
 
 _RECORD = "source.json"
 CHECKPOINT_FOLDER = "checkpoint"
+# What runtimes compute INT4 artifacts in.
+HALF_DTYPES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Checkpoint:
     parameters: int
     bytes: int
     files: Mapping[str, str]
+
+    @property
+    def half_dtype(self) -> str:
+        """What artifacts store unquantized tensors in: the own dtype if it has 16 bits, else float16."""
+        return self.dtype if self.dtype in HALF_DTYPES else "float16"
 
 
 def identity_of(files: Mapping[str, str]) -> str:

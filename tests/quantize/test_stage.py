@@ -121,3 +121,17 @@ def test_check_refuses_an_architecture_it_does_not_know(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(RecipeError, match="mamba"):
         check.run(CheckParams(group_sizes={"int4": 32}), inputs, tmp_path / "out", RecordingReporter())
+
+
+def test_the_scale_of_a_norm_is_what_its_stored_weight_divides_out(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config(), dtype=torch.bfloat16)
+    source = tmp_path / "source"
+    inputs_for(folder, tmp_path)
+    save_checkpoint(
+        source, Checkpoint(folder, "0" * 64, "folder", str(folder), "bfloat16", "llama", 0, 0, {})
+    )
+    block = load_block(quantize(folder, tmp_path) / "codes" / "block-00001.safetensors")
+    name = "model.layers.1.input_layernorm.weight"
+    norm, scale = SafetensorsReader(folder).read(name).float(), block.folds[name]
+    stored = (norm / scale).bfloat16().float()
+    torch.testing.assert_close(norm / stored, scale, rtol=1e-6, atol=0)
