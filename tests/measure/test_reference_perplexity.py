@@ -1,8 +1,8 @@
 """The quickstart model, fetched and converted by our own source stage, has the reference perplexities.
 
 The reference values were found in float32 without quantflow, on the first 8,192 tokens of wikitext-2's test
-text, in windows that do not overlap and have no BOS token: over all positions, and over the second half of each
-window.
+text, in windows that do not overlap and have no BOS token: over all positions, and over the second half of
+each window.
 """
 
 import os
