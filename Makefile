@@ -54,7 +54,7 @@ test: $(STAMP)  ## run the tests that take seconds each
 	@$(BIN)/python -m pytest
 
 test-slow: $(STAMP)  ## run the tests that need the quickstart model
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -m slow -rs
 
 lint: $(STAMP)  ## check style, format and types
 	@$(BIN)/ruff check .
