@@ -1,5 +1,6 @@
 """From a GGUF file to a plain safetensors checkpoint, by transformers' own conversion."""
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,14 +46,19 @@ def convert_gguf(path: Path, folder: Path, reporter: Reporter) -> None:
     header = read_header(path)
     _refuse_what_would_be_lost(header, path)
     dtype = _checkpoint_dtype(header)
-    with reporter.track("Converting the GGUF file", 4) as advance, _parsed_once(), _without_bars():
-        config = _converted(path, AutoConfig)
+    with (
+        reporter.track("Converting the GGUF file", 4) as advance,
+        _alone(path) as lone,
+        _parsed_once(),
+        _without_bars(),
+    ):
+        config = _converted(lone, AutoConfig)
         family_of(config.model_type)
         advance(1)
-        model = _load_model(path, config, dtype)
+        model = _load_model(lone, config, dtype)
         _require_finite(model, dtype, path)
         advance(1)
-        tokenizer = _converted(path, PreTrainedTokenizerFast)
+        tokenizer = _converted(lone, PreTrainedTokenizerFast)
         repair_tokenizer(tokenizer, header, reporter)
         advance(1)
         _save_plain(model, folder)
@@ -94,13 +100,22 @@ def _checkpoint_dtype(header: GgufHeader) -> torch.dtype:
     return dtype
 
 
-def _converted(path: Path, auto_class: Any, **options: Any) -> Any:
+@contextmanager
+def _alone(path: Path) -> Iterator[Path]:
+    """The file under a folder of its own, since transformers prefers a tokenizer that lies beside it."""
+    with tempfile.TemporaryDirectory(prefix="quantflow-gguf-") as folder:
+        lone = Path(folder) / "model.gguf"
+        lone.symlink_to(path.absolute())
+        yield lone
+
+
+def _converted(lone: Path, auto_class: Any, **options: Any) -> Any:
     try:
-        return auto_class.from_pretrained(str(path.parent), gguf_file=path.name, **options)
+        return auto_class.from_pretrained(str(lone.parent), gguf_file=lone.name, **options)
     except Exception as error:  # the library raises whatever its parser trips over
         raise SourceError(
             f"transformers cannot convert this GGUF file: {error}",
-            where=str(path),
+            where=str(lone.readlink()),
             hint="Use a safetensors checkpoint of the model.",
         ) from error
 
@@ -137,9 +152,9 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, original)
 
 
-def _load_model(path: Path, config: Any, dtype: torch.dtype) -> Any:
+def _load_model(lone: Path, config: Any, dtype: torch.dtype) -> Any:
     model, loading = _converted(
-        path, AutoModelForCausalLM, config=config, dtype=dtype, output_loading_info=True
+        lone, AutoModelForCausalLM, config=config, dtype=dtype, output_loading_info=True
     )
     wrong = {kind: sorted(names) for kind, names in loading.items() if names and kind.endswith("_keys")}
     if wrong:
@@ -147,7 +162,7 @@ def _load_model(path: Path, config: Any, dtype: torch.dtype) -> Any:
         raise SourceError(
             f"the GGUF file and its architecture do not fit together: {len(names)} {kind.replace('_', ' ')}, "
             f"such as {names[0]}",
-            where=str(path),
+            where=str(lone.readlink()),
             hint="Use a safetensors checkpoint of the model.",
         )
     return model
