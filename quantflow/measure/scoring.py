@@ -144,7 +144,8 @@ def _on(like: Tensor, values: NDArray[np.int64]) -> Tensor:
 
 
 def _finite(logits: Tensor, begin: int, error: type[QuantFlowError]) -> Tensor:
-    sound = torch.isfinite(logits).all(-1)
+    # A NaN passes through both; several times cheaper than a look at every logit by itself.
+    sound = torch.isfinite(logits.amax(-1)) & torch.isfinite(logits.amin(-1))
     if not sound.all():
         position = begin + int((~sound).nonzero()[0])
         raise error(
