@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from quantflow.errors import QuantFlowError, RecipeError
+from quantflow.pipeline.deadline import parse_duration
 from quantflow.pipeline.run import WORKSPACE, RunResult
 from quantflow.pipeline.run import run as run_recipe
 from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
@@ -55,6 +56,10 @@ def run(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every stored file again and check its hash.")
     ] = False,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time-limit", metavar="TIME", help="Stop after 90s, 30m, 6h or 1d, resumable."),
+    ] = None,
 ) -> int:
     """Run a recipe: quantize, measure, judge, report.
 
@@ -62,7 +67,11 @@ def run(
     """
     given = tuple(overrides or ())
     result = run_recipe(
-        load_recipe(recipe, given), terminal=_terminal(quiet=quiet), overrides=given, verify=verify
+        load_recipe(recipe, given),
+        terminal=_terminal(quiet=quiet),
+        overrides=given,
+        verify=verify,
+        time_limit=parse_duration(time_limit) if time_limit else None,
     )
     for error in result.errors:
         _complain(str(error))

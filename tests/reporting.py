@@ -1,8 +1,10 @@
 """A reporter that remembers, for tests of stages."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -15,6 +17,7 @@ class RecordingReporter:
 
     events: list[Event] = field(default_factory=list)
     progress: dict[str, tuple[int, int]] = field(default_factory=dict)
+    progress_folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp()))
 
     def event(self, code: str, message: str, **detail: JsonValue) -> None:
         self.events.append(Event(code=code, stage="test", message=message, detail=detail))

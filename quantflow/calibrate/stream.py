@@ -1,14 +1,14 @@
 """One pass of the calibration tokens over the blocks, each block read once, at work alone, and freed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from quantflow.calibrate.statistics import InputCollector, InputStatistics
 from quantflow.errors import QuantizationError
-from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.forward import BlockPass
 
 
 @dataclass(frozen=True)
@@ -28,35 +28,30 @@ class CalibratedBlock:
 
 @torch.no_grad()
 def calibrate_blocks(
-    decoder: StreamedDecoder, batches: Sequence[Tensor], units: Mapping[str, Sequence[str]]
+    states: BlockPass, units: Mapping[str, Sequence[str]], done: Callable[[int], None]
 ) -> Iterator[CalibratedBlock]:
     """Pass the calibration tokens through the lossless model, block by block.
 
-    Peak memory is one block, its statistics, and the hidden states of all tokens.
+    Peak memory is one block, its statistics, and the hidden states of all tokens. What the caller makes of a
+    block has to be on disk when it asks for the next: an interrupted pass does not yield that block again.
 
     Args:
-        decoder: The lossless model.
-        batches: int64 token ids `[B, T]`, without padding.
+        states: The calibration tokens before the first block to come, without padding.
         units: Unit → names of its linears within a block; they share one input.
+        done: Told of every block when it need not be done again.
 
     Raises:
         QuantizationError: A unit's input or a block's output is not finite.
     """
-    with decoder.loaded_embedding():
-        embedded = [decoder.embed(batch) for batch in batches]
-    hidden = [states for states, _ in embedded]
-    calls = [batch_calls for _, batch_calls in embedded]
-    for index in range(decoder.num_blocks):
-        with decoder.loaded_block(index) as block:
-            collectors = {
-                unit: InputCollector(block.get_submodule(linears[0]), f"block {index}, {unit}")
-                for unit, linears in units.items()
-            }
-            for number, states in enumerate(hidden):
-                hidden[number] = calls[number][index].run(block, states)
-            if not all(bool(torch.isfinite(states).all()) for states in hidden):
-                raise QuantizationError(
-                    "its output on the calibration text is NaN or infinite", where=f"block {index}"
-                )
-            statistics = {unit: collector.finish() for unit, collector in collectors.items()}
-            yield CalibratedBlock(index, block, statistics)
+    for index, block in states.blocks(done):
+        collectors = {
+            unit: InputCollector(block.get_submodule(linears[0]), f"block {index}, {unit}")
+            for unit, linears in units.items()
+        }
+        states.run(index, block)
+        if not all(bool(torch.isfinite(hidden).all()) for hidden in states.hidden):
+            raise QuantizationError(
+                "its output on the calibration text is NaN or infinite", where=f"block {index}"
+            )
+        statistics = {unit: collector.finish() for unit, collector in collectors.items()}
+        yield CalibratedBlock(index, block, statistics)

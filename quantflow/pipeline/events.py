@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -26,7 +27,13 @@ class Event(BaseModel):
 
 
 class Reporter(Protocol):
-    """How a running stage reports; given to every stage by the runner."""
+    """How a running stage reports; given to every stage by the runner.
+
+    Attributes:
+        progress_folder: Where the stage keeps what lets it go on after an interruption, until it is finished.
+    """
+
+    progress_folder: Path
 
     def event(self, code: str, message: str, **detail: JsonValue) -> None:
         """Record an event of the running stage: shown at once and stored with its output."""

@@ -70,6 +70,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             params=BaselineParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens),
             inputs={"source": "source", "data": "data"},
             on_device=True,
+            resumable=True,
         ),
     )
 
@@ -91,6 +92,7 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
             inputs={"source": "source", "data": "data"},
             on_device=True,
             artifact=name,
+            resumable=True,
         ),
         Stage(
             name=f"assemble:{name}",
@@ -117,6 +119,7 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
             },
             on_device=True,
             artifact=name,
+            resumable=True,
         ),
         Stage(
             name=f"gate:{name}",

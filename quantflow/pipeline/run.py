@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from quantflow.errors import QuantFlowError, RecipeError, StoreError
 from quantflow.formats.assembly import load_assembly
+from quantflow.pipeline.deadline import Deadline
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.graph import build_graph
 from quantflow.pipeline.machine import find_machine
@@ -53,6 +54,7 @@ def run(
     terminal: Terminal | None = None,
     overrides: Sequence[str] = (),
     verify: bool = False,
+    time_limit: float | None = None,
 ) -> RunResult:
     """Run a recipe: whatever is in the store already is taken from there.
 
@@ -62,21 +64,26 @@ def run(
         terminal: Where progress is shown; nowhere if None.
         overrides: The `--set` that the recipe was loaded with, for the report.
         verify: Read every stored and external file again instead of trusting its size and time.
+        time_limit: Seconds after which the run stops, resumable; None for none.
 
     Raises:
+        DeadlineError: The time limit is reached.
         RecipeError: The recipe asks for what is not there or not possible for this model.
         StoreError: The workspace, the artifacts' or the reports' folder cannot be written.
     """
     folder = (folder or Path.cwd()).resolve()
     shown = terminal or QuietTerminal()
     began, started = datetime.now(UTC), time.monotonic()
+    deadline = Deadline(time_limit)
     machine = find_machine(recipe.runtime.device)
     workspace = _prepare(folder / WORKSPACE)
     digests = DigestCache(workspace / "digests.json", trust=not verify)
     with shown:
         stages = build_graph(recipe, machine, digests)
         digests.save()
-        outcomes = run_stages(stages, machine, Store(workspace / "store"), shown, verify=verify)
+        outcomes = run_stages(
+            stages, machine, Store(workspace / "store"), shown, deadline=deadline, verify=verify
+        )
     for outcome in outcomes:
         if isinstance(outcome.error, RecipeError):
             raise outcome.error

@@ -4,20 +4,21 @@ import errno
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from quantflow.errors import QuantFlowError, StoreError
 from quantflow.pipeline.code import code_identity
+from quantflow.pipeline.deadline import Deadline, DeadlineError
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.pipeline.store import Store, StoredObject
+from quantflow.pipeline.store import Store, StoredObject, Unfinished
 from quantflow.pipeline.terminal import Terminal
 
 KEY_VERSION = 1
@@ -57,21 +58,39 @@ class StageOutcome:
     error: QuantFlowError | None = None
 
 
-@dataclass
 class _StageReporter:
-    """Collects a running stage's events and passes everything on to the terminal."""
+    """Keeps a running stage's events, those before an interruption too, and passes all on to the terminal."""
 
-    stage: str
-    terminal: Terminal
-    events: list[Event] = field(default_factory=list)
+    def __init__(self, stage: str, terminal: Terminal, unfinished: Unfinished, deadline: Deadline) -> None:
+        self._stage = stage
+        self._terminal = terminal
+        self._file = unfinished.events
+        self._deadline = deadline
+        self.progress_folder = unfinished.progress
+        self.events: list[Event] = []
+        if self._file.exists():
+            for line in self._file.read_text(encoding="utf-8").splitlines():
+                with suppress(ValidationError):  # the last line may have been cut
+                    self.events.append(Event.model_validate_json(line))
 
     def event(self, code: str, message: str, **detail: JsonValue) -> None:
-        event = Event(code=code, stage=self.stage, message=message, detail=detail)
+        event = Event(code=code, stage=self._stage, message=message, detail=detail)
+        if event in self.events:  # told before the interruption, and again on the way to where it was
+            return
         self.events.append(event)
-        self.terminal.event(event)
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(event.model_dump_json() + "\n")
+        self._terminal.event(event)
 
-    def track(self, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        return self.terminal.track(what, total)
+    @contextmanager
+    def track(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        with self._terminal.track(what, total) as advance:
+
+            def advance_in_time(steps: int) -> None:
+                advance(steps)
+                self._deadline.check()
+
+            yield advance_in_time
 
 
 def made_from(stage: Stage, machine: Machine, input_keys: Mapping[str, str]) -> dict[str, JsonValue]:
@@ -111,7 +130,13 @@ def key_of(made: Mapping[str, JsonValue]) -> str:
 
 
 def run_stages(
-    stages: Sequence[Stage], machine: Machine, store: Store, terminal: Terminal, *, verify: bool = False
+    stages: Sequence[Stage],
+    machine: Machine,
+    store: Store,
+    terminal: Terminal,
+    *,
+    deadline: Deadline,
+    verify: bool = False,
 ) -> tuple[StageOutcome, ...]:
     """Bring every stage's output about, in order.
 
@@ -123,6 +148,7 @@ def run_stages(
         machine: Where it runs.
         store: Where outputs are looked up and put.
         terminal: Where progress is shown.
+        deadline: When to stop, resumable.
         verify: Read every stored file again instead of trusting its size and time.
 
     Returns:
@@ -139,24 +165,35 @@ def run_stages(
         if stopped or len(folders) < len(inputs):
             outcomes[stage.name] = StageOutcome(stage, key)
             continue
-        outcome = _bring_about(stage, key, made, folders, store, terminal, (number, len(stages)), verify)
+        deadline.check()
+        runner = _Bench(store, terminal, deadline, verify)
+        outcome = _bring_about(runner, stage, key, made, folders, (number, len(stages)))
         outcomes[stage.name] = outcome
         stopped = outcome.error is not None and not stage.artifact
     return tuple(outcomes.values())
 
 
+@dataclass(frozen=True)
+class _Bench:
+    """What every stage is run with."""
+
+    store: Store
+    terminal: Terminal
+    deadline: Deadline
+    verify: bool
+
+
 def _bring_about(
+    bench: _Bench,
     stage: Stage,
     key: str,
     made: dict[str, JsonValue],
     inputs: Mapping[str, Path],
-    store: Store,
-    terminal: Terminal,
     place: tuple[int, int],
-    verify: bool,
 ) -> StageOutcome:
-    with store.lock(key):
-        stored = store.find(stage.kind, key, verify=verify)
+    store, terminal = bench.store, bench.terminal
+    with store.lock(key, lambda: terminal.say(f"{stage.name}: waiting for another run that computes it")):
+        stored = store.find(stage.kind, key, verify=bench.verify)
         if stored is not None:
             for event in stored.manifest.events:
                 terminal.event(event)
@@ -173,18 +210,22 @@ def _bring_about(
             )
             terminal.event(damaged)
             noticed = (damaged,)
-        reporter = _StageReporter(stage.name, terminal)
+        unfinished = store.begin(key, resume=stage.resumable)
+        reporter = _StageReporter(stage.name, terminal, unfinished, bench.deadline)
         started = time.monotonic()
         try:
-            stage.load()(stage.params, inputs, store.begin(key), reporter)
+            stage.load()(stage.params, inputs, unfinished.output, reporter)
             stored = store.commit(stage.kind, key, made, tuple(reporter.events), started)
+        except DeadlineError:
+            raise
         except QuantFlowError as error:
             store.discard(key)
             return StageOutcome(stage, key, None, False, (*noticed, *reporter.events), error)
         except OSError as error:
             if error.errno not in STORAGE_ERRORS:
                 raise
-            store.discard(key)
+            if not stage.resumable:
+                store.discard(key)
             return StageOutcome(
                 stage, key, None, False, (*noticed, *reporter.events), _storage_error(error, stage.name)
             )
@@ -197,5 +238,5 @@ def _storage_error(error: OSError, stage: str) -> StoreError:
     return StoreError(
         f"{error.strerror or error}",
         where=place,
-        hint="finished stages are kept: mend the disk or the permissions and run the same command again",
+        hint="what is finished is kept: mend the disk or the permissions and run the same command again",
     )

@@ -34,6 +34,8 @@ class Stage:
         on_device: Whether the output depends on the device and instruction set it was computed with.
         external: Files outside the workspace that the stage reads → SHA-256 of their content.
         artifact: Name of the artifact it works for; empty for the stages that all share.
+        resumable: Whether it goes on in the output folder that an interrupted run left, with the help of the
+            reporter's progress folder; others start anew in an empty one.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Stage:
     on_device: bool = False
     external: Mapping[str, str] = field(default_factory=dict)
     artifact: str = ""
+    resumable: bool = False
 
     @property
     def kind(self) -> str:

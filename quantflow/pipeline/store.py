@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +58,32 @@ class StoredObject:
     manifest: Manifest
 
 
+@dataclass(frozen=True)
+class Unfinished:
+    """What there is of an object before it is finished.
+
+    Attributes:
+        folder: All of it.
+    """
+
+    folder: Path
+
+    @property
+    def output(self) -> Path:
+        """What becomes the object."""
+        return self.folder / "output"
+
+    @property
+    def progress(self) -> Path:
+        """What lets an interrupted stage go on."""
+        return self.folder / "progress"
+
+    @property
+    def events(self) -> Path:
+        """The events so far, one JSON object a line."""
+        return self.folder / "events.jsonl"
+
+
 class Store:
     """Objects under `root`, one folder each.
 
@@ -88,20 +114,36 @@ class Store:
         return self._folder(stage, key).exists()
 
     @contextmanager
-    def lock(self, key: str) -> Iterator[None]:
-        """Hold the right to compute `key`; another run that wants the same waits."""
+    def lock(self, key: str, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Hold the right to compute `key`; another run that wants the same waits.
+
+        Args:
+            key: An object's address.
+            on_wait: Called once if another run holds it.
+        """
         folder = self._root / "locks"
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / key).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                on_wait()
+                fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def begin(self, key: str) -> Path:
-        """An empty folder to write the output of `key` to; what an interrupted run left there is dropped."""
-        folder = self._root / "partial" / key
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        return folder
+    def begin(self, key: str, *, resume: bool) -> Unfinished:
+        """Where the output of `key` is made.
+
+        Args:
+            key: An object's address.
+            resume: Whether to keep what an interrupted run left there.
+        """
+        unfinished = Unfinished(self._root / "partial" / key)
+        if not resume:
+            self.discard(key)
+        for folder in (unfinished.output, unfinished.progress):
+            folder.mkdir(parents=True, exist_ok=True)
+        return unfinished
 
     def discard(self, key: str) -> None:
         """Drop the unfinished output of `key`."""
@@ -124,7 +166,7 @@ class Store:
             events: What the stage reported.
             started: `time.monotonic()` when the stage began.
         """
-        partial = self._root / "partial" / key
+        partial = Unfinished(self._root / "partial" / key).output
         files: dict[str, FileRecord] = {}
         for path in sorted(p for p in partial.rglob("*") if p.is_file()):
             with path.open("rb") as file:
@@ -152,6 +194,7 @@ class Store:
             shutil.rmtree(folder)
         partial.rename(folder)
         flush_folder(folder.parent)
+        self.discard(key)
         return StoredObject(folder, manifest)
 
     def _folder(self, stage: str, key: str) -> Path:

@@ -9,6 +9,8 @@ import torch
 from quantflow.calibrate.stream import calibrate_blocks
 from quantflow.data.windows import load_windows
 from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.forward import BlockPass
+from quantflow.model.passes import PassProgress
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.block import quantize_block_awq
@@ -29,10 +31,11 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     folder = checkpoint.folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device, torch.float32)
     batches = calibration_batches(inputs["data"], params.batch_tokens)
-    block_file(output, 0).parent.mkdir()
-    searches: dict[str, dict[str, float]] = {}
+    states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder))
+    block_file(output, 0).parent.mkdir(exist_ok=True)
     with reporter.track("calibrate and quantize, blocks", decoder.num_blocks) as advance:
-        for block in calibrate_blocks(decoder, batches, decoder.family.units):
+        advance(states.passed)
+        for block in calibrate_blocks(states, decoder.family.units, advance):
             quantized = quantize_block_awq(
                 block,
                 decoder.family,
@@ -41,12 +44,23 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
                 stored_as=getattr(torch, checkpoint.half_dtype),
             )
             save_block(block_file(output, block.index), quantized.codes)
-            for unit, choice in quantized.choices.items():
-                name = f"{decoder.family.block_name(block.index)}.{unit}"
-                searches[name] = {"exponent": choice.exponent, "loss": choice.loss}
-            advance(1)
+            choices = {
+                f"{decoder.family.block_name(block.index)}.{unit}": {
+                    "exponent": choice.exponent,
+                    "loss": choice.loss,
+                }
+                for unit, choice in quantized.choices.items()
+            }
+            _searches_file(reporter, block.index).write_text(json.dumps(choices))
+    searches: dict[str, dict[str, float]] = {}
+    for index in range(decoder.num_blocks):
+        searches |= json.loads(_searches_file(reporter, index).read_text())
     record = {"calibration_tokens": sum(batch.numel() for batch in batches), "searches": searches}
     (output / "quantize.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+
+
+def _searches_file(reporter: Reporter, index: int) -> Path:
+    return reporter.progress_folder / f"searches-{index:05d}.json"
 
 
 def calibration_batches(data: Path, batch_tokens: int) -> list[torch.Tensor]:

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -6,9 +7,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from quantflow.calibrate.stream import calibrate_blocks
+from quantflow.calibrate.stream import CalibratedBlock, calibrate_blocks
 from quantflow.errors import QuantizationError
 from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.forward import BlockPass
+from quantflow.model.passes import PassProgress
 from quantflow.model.weights import SafetensorsReader
 from tests.tiny_models import random_model, tiny_config
 
@@ -20,6 +23,11 @@ def batches() -> list[torch.Tensor]:
 
 def decoder_of(folder: Path) -> StreamedDecoder:
     return StreamedDecoder(folder, SafetensorsReader(folder))
+
+
+def calibrated(decoder: StreamedDecoder, tmp_path: Path) -> Iterator[CalibratedBlock]:
+    states = BlockPass(decoder, batches(), PassProgress(tmp_path / "progress"))
+    return calibrate_blocks(states, decoder.family.units, lambda blocks: None)
 
 
 def test_statistics_are_those_of_a_plain_forward(tmp_path: Path) -> None:
@@ -36,7 +44,7 @@ def test_statistics_are_those_of_a_plain_forward(tmp_path: Path) -> None:
         model(torch.cat(batches()))
     decoder = decoder_of(folder)
     blocks = 0
-    for block in calibrate_blocks(decoder, batches(), decoder.family.units):
+    for block in calibrated(decoder, tmp_path):
         blocks += 1
         for unit, linears in decoder.family.units.items():
             x = seen[f"model.layers.{block.index}.{linears[0]}"]
@@ -59,7 +67,7 @@ def test_each_block_is_read_once_and_freed(tmp_path: Path) -> None:
 
     reader = CountingReader(folder)
     decoder = StreamedDecoder(folder, reader)
-    for block in calibrate_blocks(decoder, batches(), decoder.family.units):
+    for block in calibrated(decoder, tmp_path):
         loaded = [p for p in decoder._model.parameters() if not p.is_meta]
         assert len(loaded) == len(list(block.module.parameters()))
     assert len(reader.read_names) == len(set(reader.read_names))
@@ -72,4 +80,17 @@ def test_infinite_activations_are_refused_by_block_and_unit(tmp_path: Path) -> N
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     decoder = decoder_of(folder)
     with pytest.raises(QuantizationError, match="block 1"):
-        list(calibrate_blocks(decoder, batches(), decoder.family.units))
+        list(calibrated(decoder, tmp_path))
+
+
+def test_a_pass_goes_on_after_the_last_block_that_was_taken(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config())
+    whole = {block.index: block for block in calibrated(decoder_of(folder), tmp_path / "whole")}
+    first = calibrated(decoder_of(folder), tmp_path / "cut")
+    assert [next(first).index, next(first).index] == [0, 1]  # asking for 1 says that 0 is safe
+    first.close()
+    second = {block.index: block for block in calibrated(decoder_of(folder), tmp_path / "cut")}
+    assert sorted(second) == [1, 2]
+    for index, block in second.items():
+        for unit, statistics in block.statistics.items():
+            assert torch.equal(statistics.gram, whole[index].statistics[unit].gram)

@@ -1,10 +1,12 @@
 import io
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from quantflow.errors import DataError, StoreError
+from quantflow.pipeline.deadline import Deadline, DeadlineError
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome, run_stages
 from quantflow.pipeline.stage import Stage
@@ -22,6 +24,7 @@ class Bench:
         self.root = root
         self.store = Store(root / "store")
         self.log = root / "log.txt"
+        self.deadline = Deadline(None)
 
     def stage(self, name: str, text: str = "a", function: str = "write", **more: object) -> Stage:
         inputs = more.pop("inputs", {})
@@ -38,7 +41,9 @@ class Bench:
         self, *stages: Stage, machine: Machine = MACHINE, verify: bool = False
     ) -> dict[str, StageOutcome]:
         self.shown = io.StringIO()
-        outcomes = run_stages(stages, machine, self.store, LogTerminal(self.shown), verify=verify)
+        outcomes = run_stages(
+            stages, machine, self.store, LogTerminal(self.shown), deadline=self.deadline, verify=verify
+        )
         return {outcome.stage.name: outcome for outcome in outcomes}
 
     def computed(self) -> list[str]:
@@ -185,6 +190,55 @@ def test_a_full_disk_is_an_error_that_names_the_file(bench: Bench) -> None:
     assert isinstance(error, StoreError)
     assert "No space left" in str(error)
     assert "model.safetensors" in str(error)
+
+
+def test_a_resumable_stage_goes_on_in_what_an_interruption_left(bench: Bench) -> None:
+    stages = (bench.stage("long", "abcdef", function="letter_by_letter", resumable=True),)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(*stages)
+    outcome = bench.run(*stages)["long"]
+    assert text_of(outcome) == "abcdef"
+    # Each letter was written once, and the event from before the interruption is told once.
+    assert bench.computed() == list("abcdef")
+    assert [event.code for event in outcome.events] == ["begun", "halfway"]
+    assert not list((bench.root / "store" / "partial").iterdir())
+
+
+def test_other_stages_start_anew_after_an_interruption(bench: Bench) -> None:
+    stages = (bench.stage("long", "abcdef", function="letter_by_letter"),)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(*stages)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(*stages)
+    assert bench.computed() == list("abcabc")
+
+
+def test_the_time_limit_stops_between_two_steps_and_keeps_what_is_done(bench: Bench) -> None:
+    now = iter(range(100))
+    bench.deadline = Deadline(8, clock=lambda: float(next(now)))
+    with pytest.raises(DeadlineError, match="time limit"):
+        bench.run(bench.stage("first", "ab"), bench.stage("second", "abcdefgh"))
+    bench.deadline = Deadline(None)
+    assert bench.run(bench.stage("first", "ab"))["first"].reused
+
+
+def test_a_second_run_waits_for_the_first_and_takes_its_output(bench: Bench) -> None:
+    stage = bench.stage("first")
+    key = bench.run(stage)["first"].key
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with bench.store.lock(key, lambda: None):
+            inside.set()
+            leave.wait(10)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    inside.wait(10)
+    threading.Timer(0.3, leave.set).start()
+    assert bench.run(stage)["first"].reused
+    other.join()
+    assert "waiting for another run" in bench.shown.getvalue()
 
 
 def flip(path: Path, content: bytes) -> None:

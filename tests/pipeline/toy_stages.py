@@ -36,3 +36,19 @@ def crash(params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter:
 
 def fill_the_disk(params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
     raise OSError(28, "No space left on device", "somewhere/model.safetensors")
+
+
+def letter_by_letter(params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    """Interrupts itself half-way, the first time it comes there."""
+    reporter.event("begun", "at the beginning")
+    path, mark = output / "text.txt", reporter.progress_folder / "interrupted"
+    done = path.read_text() if path.exists() else ""
+    for letter in params.text[len(done) :]:
+        if len(done) == len(params.text) // 2 and not mark.exists():
+            mark.touch()
+            reporter.event("halfway", "at half the letters")
+            raise KeyboardInterrupt
+        with Path(params.log).open("a") as log:
+            log.write(f"{letter}\n")
+        done += letter
+        path.write_text(done)
