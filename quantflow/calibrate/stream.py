@@ -1,6 +1,6 @@
 """One pass of the calibration tokens over the blocks, each block read once, at work alone, and freed."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +29,7 @@ class CalibratedBlock:
 @torch.no_grad()
 def calibrate_blocks(
     states: BlockPass, units: Mapping[str, Sequence[str]], done: Callable[[int], None]
-) -> Iterator[CalibratedBlock]:
+) -> Generator[CalibratedBlock]:
     """Pass the calibration tokens through the lossless model, block by block.
 
     Peak memory is one block, its statistics, and the hidden states of all tokens. What the caller makes of a

@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def decoder_of(folder: Path) -> StreamedDecoder:
     return StreamedDecoder(folder, SafetensorsReader(folder))
 
 
-def calibrated(decoder: StreamedDecoder, tmp_path: Path) -> Iterator[CalibratedBlock]:
+def calibrated(decoder: StreamedDecoder, tmp_path: Path) -> Generator[CalibratedBlock]:
     states = BlockPass(decoder, batches(), PassProgress(tmp_path / "progress"))
     return calibrate_blocks(states, decoder.family.units, lambda blocks: None)
 

@@ -1,8 +1,10 @@
 """A reporter that remembers, for tests of stages."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -13,6 +15,7 @@ class Recorder:
     messages: list[str] = field(default_factory=list)
     progress: dict[str, tuple[int, int]] = field(default_factory=dict)
     """What is tracked → steps done, and steps announced."""
+    progress_folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp()))
 
     def event(self, code: str, message: str, **detail: JsonValue) -> None:
         self.events[code] = detail

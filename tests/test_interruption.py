@@ -1,0 +1,100 @@
+"""Killed at any moment and run again, a run ends with the bytes and numbers of one that was left alone."""
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.tiny_run import write_recipe
+
+KILLS = 20
+STARTED = re.compile(r"\[\d+/\d+\] (\S+): started")
+COMMAND = [sys.executable, "-c", "from quantflow.cli import main; main()", "run", "tiny.yaml"]
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(COMMAND, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def finish(folder: Path) -> None:
+    process = start(folder)
+    _, log = process.communicate(timeout=300)
+    assert process.returncode == 0, log
+
+
+def wait_for(stage: str, log: IO[str]) -> bool:
+    for line in log:
+        found = STARTED.search(line)
+        if found and found[1] == stage:
+            return True
+    return False
+
+
+def artifact_bytes(folder: Path) -> dict[str, bytes]:
+    artifact = folder / "artifacts" / "tiny" / "int4"
+    return {path.name: path.read_bytes() for path in sorted(artifact.iterdir())}
+
+
+def results(folder: Path) -> dict[str, object]:
+    newest = max(folder.glob("reports/tiny/*/report.json"), key=lambda path: path.stat().st_mtime_ns)
+    report = json.loads(newest.read_text())
+    return {key: report[key] for key in ("criteria", "artifacts", "baseline", "data", "events", "verdict")}
+
+
+def stage_seconds(folder: Path) -> dict[str, float]:
+    newest = next(folder.glob("reports/tiny/*/report.json"))
+    stages = json.loads(newest.read_text())["provenance"]["stages"]
+    return {stage["name"]: stage["seconds"] for stage in stages}
+
+
+@pytest.mark.slow
+def test_kill_9_at_twenty_moments_changes_nothing(tiny_llama: Path, tmp_path: Path) -> None:
+    left_alone, killed = tmp_path / "left-alone", tmp_path / "killed"
+    for folder in (left_alone, killed):
+        write_recipe(folder, tiny_llama)
+    finish(left_alone)
+    seconds = stage_seconds(left_alone)
+    choose = random.Random(0)
+    hit: list[str] = []
+    for number in range(KILLS):
+        stage = list(seconds)[number * len(seconds) // KILLS]
+        process = start(killed)
+        assert process.stderr is not None
+        if wait_for(stage, process.stderr):  # else it was finished between two kills
+            # A resumable stage gets on from kill to kill: it must not be finished before its last one.
+            time.sleep(choose.uniform(0, seconds[stage] * len(seconds) / KILLS))
+            hit.append(stage)
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+        process.stderr.close()
+    assert {"data", "baseline", "quantize:int4", "measure:int4"} <= set(hit)
+    finish(killed)
+    assert artifact_bytes(killed) == artifact_bytes(left_alone)
+    assert results(killed) == results(left_alone)
+    assert not list((killed / ".quantflow" / "store" / "partial").iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_with_exit_code_2_and_the_run_goes_on_from_there(
+    tiny_llama: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    write_recipe(tmp_path, tiny_llama)
+    process = start(tmp_path)
+    assert process.stderr is not None
+    assert wait_for("quantize:int4", process.stderr)
+    process.send_signal(number)
+    log = process.stderr.read()
+    assert process.wait(60) == 2
+    assert "goes on from there" in log
+    assert "Traceback" not in log
+    process = start(tmp_path)
+    _, log = process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert log.count("from the store") == 4
