@@ -14,9 +14,9 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 quantflow \
     && install --directory --owner quantflow /opt/quantflow /work
-USER quantflow
+USER 1000
 WORKDIR /opt/quantflow
-COPY --chown=quantflow . .
+COPY --chown=1000 . .
 ARG TORCH=
 ARG TORCH_INDEX_URL=
 RUN make setup TORCH="$TORCH" TORCH_INDEX_URL="$TORCH_INDEX_URL"
