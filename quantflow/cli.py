@@ -1,10 +1,12 @@
 """The command line: parse, call, print, exit code."""
 
+import io
 import json
 import os
 import signal
 import sys
 import traceback
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -19,7 +21,7 @@ from quantflow.pipeline.run import run as run_recipe
 from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
 from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
-from quantflow.report.terminal import criteria_table, verdict_line
+from quantflow.report.terminal import criteria_view, verdict_line
 from quantflow.report.write import report_json
 
 ERROR_EXIT = 2
@@ -39,8 +41,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"quantflow {version('quantflow')}")
+        raise typer.Exit
+
+
 @app.callback()
-def quantflow() -> None:
+def quantflow(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
+) -> None:
     """Quantize language models, with the evidence on which to ship or refuse them."""
 
 
@@ -52,7 +65,7 @@ def run(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. data.calibration.windows=8."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json to standard output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print verdict and report path only.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every stored file again and check its hash.")
     ] = False,
@@ -92,12 +105,16 @@ def schema() -> int:
 def main() -> None:
     """Entry point of the `quantflow` command."""
     signal.signal(signal.SIGTERM, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter is no reason to fail
     sys.exit(_exit_code())
 
 
 def _exit_code() -> int:
     try:
         code = int(app(standalone_mode=False) or 0)
+        sys.stdout.flush()
     except QuantFlowError as error:
         _complain(str(error))
         return error.exit_code
@@ -106,7 +123,8 @@ def _exit_code() -> int:
         return USAGE_EXIT
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except BrokenPipeError:
+    except (SystemExit, BrokenPipeError):
+        # The reader of a pipe has gone; typer would end with 1, which is a verdict's code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ERROR_EXIT
     except Exception as error:
@@ -144,7 +162,7 @@ def _terminal(*, quiet: bool) -> Terminal:
 def _show(result: RunResult, *, quiet: bool) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     if not quiet and result.report.criteria:
-        console.print(criteria_table(result.report))
+        console.print(criteria_view(result.report, console.width))
     console.print(verdict_line(result.report), soft_wrap=True)
     page = result.report_folder / "report.html"
     shown = page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page

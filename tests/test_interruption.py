@@ -12,15 +12,17 @@ from typing import IO
 
 import pytest
 
-from tests.tiny_run import write_recipe
+from tests.tiny_run import ENVIRONMENT, write_recipe
 
 KILLS = 20
-STARTED = re.compile(r"\[\d+/\d+\] (\S+): started")
+REACHED = re.compile(r"\[\d+/\d+\] (\S+): (started|from the store)")
 COMMAND = [sys.executable, "-c", "from quantflow.cli import main; main()", "run", "tiny.yaml"]
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(COMMAND, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        COMMAND, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
 
 
 def finish(folder: Path) -> None:
@@ -30,10 +32,11 @@ def finish(folder: Path) -> None:
 
 
 def wait_for(stage: str, log: IO[str]) -> bool:
+    """Read the log until the stage is reached; whether it is being computed."""
     for line in log:
-        found = STARTED.search(line)
+        found = REACHED.search(line)
         if found and found[1] == stage:
-            return True
+            return found[2] == "started"
     return False
 
 

@@ -1,6 +1,7 @@
 """The product as a user has it: the command, its exit code, and what lies on disk afterwards."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 
 import quantflow
 from quantflow.cli import _exit_code
-from tests.tiny_run import write_recipe
+from quantflow.errors import QuantizationError
+from tests.tiny_run import ENVIRONMENT, write_recipe
 
 
 @dataclass
@@ -117,7 +119,7 @@ def test_a_model_that_does_not_fit_the_group_size_is_refused_before_it_runs(agai
     path = again.folder / "tiny.yaml"
     path.write_text(path.read_text().replace("group_size: 32", "group_size: 128"))
     assert again("run", "tiny.yaml") == 4
-    assert "does not divide the 64 input channels" in again.err
+    assert "tiny.yaml:10: artifacts[0].group_size: group_size 128 does not divide the 64" in again.err
     assert "baseline" not in again.err
 
 
@@ -141,6 +143,7 @@ def test_an_unchanged_run_reports_anew_without_importing_torch(again: Command) -
     done = subprocess.run(
         [sys.executable, "-c", script, "run", "tiny.yaml"],
         cwd=again.folder,
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=60,
@@ -178,14 +181,64 @@ def test_quiet_prints_the_verdict_only(again: Command) -> None:
     assert len(again.out.splitlines()) == 2
 
 
-def test_secrets_from_the_environment_do_not_reach_the_report(
-    again: Command, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_recipe_in_the_report_does_not_hold_what_the_environment_put_there(
+    again: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TITLE_PART", "hush-hush")
     path = again.folder / "tiny.yaml"
-    path.write_text(path.read_text() + "runtime: {device: '${DEVICE:-cpu}'}\n# ${TITLE_PART}\n")
+    path.write_text(path.read_text() + "report: {title: 'About ${TITLE_PART}'}\n")
     assert again("run", "tiny.yaml") == 0
-    assert "hush-hush" not in json.dumps(reports(again.folder))
+    report = reports(again.folder)[-1]
+    assert report["title"] == "About hush-hush"  # what the key is there to show
+    assert "hush-hush" not in json.dumps(report["provenance"])
+    assert "About ${TITLE_PART}" in json.dumps(report["provenance"])
+
+
+@pytest.mark.parametrize("arguments", ["run tiny.yaml --json", "run tiny.yaml", "schema"])
+def test_a_reader_that_goes_away_is_not_a_verdict(again: Command, arguments: str) -> None:
+    code = "from quantflow.cli import main; main()"
+    command = f"{sys.executable} -c '{code}' {arguments} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=again.folder, env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_letters_that_the_terminal_lacks_do_not_end_the_run(again: Command) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from quantflow.cli import main; main()", "run", "tiny.yaml"],
+        cwd=again.folder,
+        env=ENVIRONMENT | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_verify_mends_a_published_copy_with_size_and_time_unchanged(again: Command) -> None:
+    weights = again.folder / "artifacts" / "tiny" / "int4" / "model.safetensors"
+    before, sound = weights.stat(), weights.read_bytes()
+    weights.unlink()
+    weights.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert again("run", "tiny.yaml", "--verify") == 0
+    assert weights.read_bytes() == sound
+
+
+def test_an_artifact_of_an_earlier_run_is_not_taken_for_that_of_a_failed_one(again: Command) -> None:
+    again.patch.setattr("quantflow.quantize.stage.quantize_block_awq", refuse)
+    assert again("run", "tiny.yaml", "--set", "data.seed=1") == 2
+    assert "artifact-of-an-earlier-run" in [e["code"] for e in reports(again.folder)[-1]["events"]]  # type: ignore[attr-defined]
+
+
+def refuse(*args: object, **kwargs: object) -> None:
+    raise QuantizationError("cannot be quantized", where="a layer")
+
+
+def test_the_version_is_told(command: Command) -> None:
+    assert command("--version") == 0
+    assert command.out.startswith("quantflow 0.")
 
 
 def test_schema_is_json_schema(command: Command) -> None:

@@ -1,9 +1,13 @@
 """A whole run small enough for tests: the tiny model, letters written here, one INT4 artifact."""
 
 import json
+import os
 from pathlib import Path
 
 from tests.tiny_models import documents
+
+# A command started elsewhere has to run this checkout's code, whatever is installed.
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
 
 RECIPE = """\
 version: 1

@@ -9,6 +9,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 SplitName = Literal["calibration", "selection", "evaluation"]
+MIN_DOCUMENTS = 30
+"""Fewest documents a criterion is decided on: with fewer clusters the robust variance, and the normal
+approximation behind it, are too unreliable to ship on."""
+
 SPLITS: tuple[SplitName, ...] = ("calibration", "selection", "evaluation")
 
 _DOCUMENTS_FILE = "documents.json"

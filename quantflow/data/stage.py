@@ -7,6 +7,7 @@ from pathlib import Path
 from quantflow.data.account import account, account_split
 from quantflow.data.cut import Cut, cut_documents, pack_documents
 from quantflow.data.documents import (
+    MIN_DOCUMENTS,
     SPLITS,
     Document,
     SplitAccounting,
@@ -20,7 +21,6 @@ from quantflow.data.params import DataParams
 from quantflow.data.split import Corpus, assign_splits, drop_copies, rank
 from quantflow.data.windows import CALIBRATION_FILE, EVALUATION_FILE, SELECTION_FILE, save_windows
 from quantflow.errors import DataError, SourceError
-from quantflow.gate.verdict import MIN_DOCUMENTS
 from quantflow.pipeline.events import Reporter
 from quantflow.source.checkpoint import load_checkpoint
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.statistics import RatioEstimate, needed_clusters, ratio_estimate
-from quantflow.gate.verdict import MIN_DOCUMENTS, Verdict
+from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Samples
 
 

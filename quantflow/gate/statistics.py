@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from quantflow.gate.verdict import MIN_DOCUMENTS
+from quantflow.data.documents import MIN_DOCUMENTS
 
 ONE_SIDED_LEVEL = 0.95
 """Each end of an interval is a one-sided bound at this level, so both together are a 90 % interval."""

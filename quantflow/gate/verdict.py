@@ -3,10 +3,6 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
-MIN_DOCUMENTS = 30
-"""Fewest documents a criterion is decided on: with fewer clusters the robust variance, and the normal
-approximation behind it, are too unreliable to ship on."""
-
 
 class Verdict(StrEnum):
     """What the gate says of a criterion, an artifact or a run."""

@@ -17,7 +17,7 @@ from quantflow.model.forward import final_hidden
 from quantflow.pipeline.events import Reporter
 
 LOGITS_BYTES = 64 << 20
-"""Most bytes of float32 logits held at once for one model; larger chunks are no faster on a CPU."""
+"""Most bytes of float32 logits held at once for one model."""
 
 Rows = Callable[[int, int], Tensor]
 """Gives hidden states of the scored positions from … to, [to − from, d]."""

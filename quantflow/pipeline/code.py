@@ -73,8 +73,6 @@ def _parse(module: str) -> _Parsed:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
             node.body = node.body[1:]
     digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-    for data in sorted(path.parent.glob("templates/*")) if path.name == "__init__.py" else ():
-        digest += hashlib.sha256(data.read_bytes()).hexdigest()
     return _Parsed(digest, imports)
 
 

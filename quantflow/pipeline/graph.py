@@ -45,7 +45,16 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
         Stage(
             name="check",
             function="quantflow.quantize.check:run",
-            params=CheckParams(group_sizes={a.name: a.group_size for a in recipe.artifacts}),
+            params=CheckParams(
+                group_sizes={
+                    f"artifacts[{index}].group_size": artifact.group_size
+                    for index, artifact in enumerate(recipe.artifacts)
+                },
+                window_lengths={
+                    "data.calibration.length": data.calibration.length,
+                    "data.evaluation.length": data.evaluation.length,
+                },
+            ),
             inputs={"source": "source"},
         ),
         Stage(

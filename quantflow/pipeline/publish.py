@@ -4,10 +4,11 @@ import os
 import shutil
 from pathlib import Path
 
+from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.store import flush_folder
 
 
-def publish(stored: Path, target: Path) -> None:
+def publish(stored: Path, target: Path, *, verify: bool = False) -> None:
     """Make `target` a folder with the files of `stored`.
 
     Files are hard links where the file system allows it, so that an artifact costs its size once, and copies
@@ -16,11 +17,12 @@ def publish(stored: Path, target: Path) -> None:
     Args:
         stored: Folder in the store.
         target: Folder to make or replace.
+        verify: Read files that are copies instead of trusting their size and time.
 
     Raises:
         OSError: The disk is full or the folder cannot be written.
     """
-    if _same_files(stored, target):
+    if _same_files(stored, target, verify=verify):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
@@ -47,11 +49,17 @@ def _link_or_copy(source: Path, place: Path) -> None:
         shutil.copy2(source, place)
 
 
-def _same_files(stored: Path, target: Path) -> bool:
-    """Whether both folders hold the same names, each the same file or a copy of equal size and time."""
-    ours = {p.relative_to(stored): p.stat() for p in stored.rglob("*") if p.is_file()}
-    theirs = {p.relative_to(target): p.stat() for p in target.rglob("*") if p.is_file()}
-    return ours.keys() == theirs.keys() and all(
-        (a.st_size, a.st_mtime_ns) == (b.st_size, b.st_mtime_ns)
-        for a, b in ((ours[n], theirs[n]) for n in ours)
-    )
+def _same_files(stored: Path, target: Path, *, verify: bool) -> bool:
+    """Whether both folders hold the same names, each the same file or a copy."""
+    ours = {p.relative_to(stored) for p in stored.rglob("*") if p.is_file()}
+    theirs = {p.relative_to(target) for p in target.rglob("*") if p.is_file()}
+    return ours == theirs and all(_same_file(stored / n, target / n, verify=verify) for n in ours)
+
+
+def _same_file(ours: Path, theirs: Path, *, verify: bool) -> bool:
+    if ours.samefile(theirs):
+        return not theirs.is_symlink()
+    if verify:
+        return file_digest(ours) == file_digest(theirs)
+    a, b = ours.stat(), theirs.stat()
+    return (a.st_size, a.st_mtime_ns) == (b.st_size, b.st_mtime_ns)

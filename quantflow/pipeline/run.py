@@ -13,6 +13,7 @@ from quantflow.errors import QuantFlowError, RecipeError, StoreError
 from quantflow.formats.assembly import load_assembly
 from quantflow.pipeline.deadline import Deadline
 from quantflow.pipeline.digest import DigestCache
+from quantflow.pipeline.events import Event
 from quantflow.pipeline.graph import build_graph
 from quantflow.pipeline.machine import find_machine
 from quantflow.pipeline.publish import publish
@@ -75,7 +76,10 @@ def run(
     shown = terminal or QuietTerminal()
     began, started = datetime.now(UTC), time.monotonic()
     deadline = Deadline(time_limit)
-    machine = find_machine(recipe.runtime.device)
+    try:
+        machine = find_machine(recipe.runtime.device)
+    except RecipeError as error:
+        raise _placed(error, recipe) from error
     workspace = _prepare(folder / WORKSPACE)
     digests = DigestCache(workspace / "digests.json", trust=not verify)
     with shown:
@@ -86,18 +90,25 @@ def run(
         )
     for outcome in outcomes:
         if isinstance(outcome.error, RecipeError):
-            raise outcome.error
-    _publish_artifacts(recipe, outcomes, folder)
+            raise _placed(outcome.error, recipe)
+    noticed = _publish_artifacts(recipe, outcomes, folder, verify=verify)
     run_id = f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     times: dict[str, JsonValue] = {
         "started": began.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - started, 3),
     }
-    report = build_report(recipe, outcomes, run_id, provenance(recipe, overrides, outcomes, machine, times))
+    report = build_report(
+        recipe, outcomes, noticed, run_id, provenance(recipe, overrides, outcomes, machine, times)
+    )
     report_folder = folder / "reports" / recipe.name / run_id
     write_report(report, report_folder)
     return RunResult(report, report_folder, tuple(o.error for o in outcomes if o.error is not None))
+
+
+def _placed(error: RecipeError, recipe: Recipe) -> RecipeError:
+    """The same mistake with the line of the recipe that it is made in."""
+    return RecipeError(error.message, where=recipe.place(error.where), hint=error.hint)
 
 
 def _prepare(workspace: Path) -> Path:
@@ -113,18 +124,29 @@ def _prepare(workspace: Path) -> Path:
     return workspace
 
 
-def _publish_artifacts(recipe: Recipe, outcomes: Sequence[StageOutcome], folder: Path) -> None:
+def _publish_artifacts(
+    recipe: Recipe, outcomes: Sequence[StageOutcome], folder: Path, *, verify: bool
+) -> tuple[Event, ...]:
     assembled = {o.stage.artifact: o.stored for o in outcomes if o.stage.kind == "assemble"}
+    noticed = []
     for artifact in recipe.artifacts:
-        stored = assembled[artifact.name]
-        if stored is None:
-            continue
-        target = folder / artifact_path(recipe, artifact)
-        try:
-            publish(load_assembly(stored.folder).folder, target)
-        except OSError as error:
-            raise StoreError(
-                f"the artifact cannot be put there: {error.strerror}",
-                where=str(target),
-                hint="it is complete in the store; make room and run the same command again",
-            ) from error
+        stored, path = assembled[artifact.name], artifact_path(recipe, artifact)
+        if stored is not None:
+            _publish_artifact(load_assembly(stored.folder).folder, folder / path, verify=verify)
+        elif (folder / path).exists():
+            message = f"What lies in {path} is of an earlier run: this one made no such artifact."
+            noticed.append(
+                Event(code="artifact-of-an-earlier-run", stage=f"assemble:{artifact.name}", message=message)
+            )
+    return tuple(noticed)
+
+
+def _publish_artifact(stored: Path, target: Path, *, verify: bool) -> None:
+    try:
+        publish(stored, target, verify=verify)
+    except OSError as error:
+        raise StoreError(
+            f"the artifact cannot be put there: {error.strerror}",
+            where=str(target),
+            hint="it is complete in the store; make room and run the same command again",
+        ) from error

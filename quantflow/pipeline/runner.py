@@ -195,6 +195,7 @@ def _bring_about(
     with store.lock(key, lambda: terminal.say(f"{stage.name}: waiting for another run that computes it")):
         stored = store.find(stage.kind, key, verify=bench.verify)
         if stored is not None:
+            store.discard(key)  # a run killed just after it finished may have left its progress
             for event in stored.manifest.events:
                 terminal.event(event)
             terminal.stage_finished(*place, stage.name, stored.manifest.seconds, reused=True)

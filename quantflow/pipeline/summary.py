@@ -14,6 +14,7 @@ from quantflow.gate.stage import load_gate
 from quantflow.gate.verdict import Verdict, combine, exit_code
 from quantflow.measure.measurement import load_measurement
 from quantflow.pipeline.code import code_identity
+from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
 from quantflow.recipe.schema import Artifact, Recipe
@@ -26,6 +27,7 @@ Outcomes = Mapping[str, StageOutcome]
 def build_report(
     recipe: Recipe,
     outcomes: Sequence[StageOutcome],
+    noticed: Sequence[Event],
     run_id: str,
     provenance: Mapping[str, JsonValue],
 ) -> Report:
@@ -34,6 +36,7 @@ def build_report(
     Args:
         recipe: What was asked for.
         outcomes: What became of every stage.
+        noticed: Events of the run as a whole.
         run_id: Name of the run.
         provenance: What it takes to do the same again.
     """
@@ -54,7 +57,7 @@ def build_report(
         artifacts=artifacts,
         baseline=_baseline(by_name),
         data=_data(by_name),
-        events=tuple(event for outcome in outcomes for event in outcome.events),
+        events=(*(event for outcome in outcomes for event in outcome.events), *noticed),
         provenance=provenance,
     )
 
@@ -158,4 +161,5 @@ def _reason(outcomes: Sequence[StageOutcome], gates: Mapping[str, GateResult | N
 
 def one_line(error: QuantFlowError) -> str:
     """An error as a sentence within a paragraph."""
-    return " ".join(part.strip() for part in str(error).splitlines())
+    parts = [part.strip() for part in str(error).splitlines()]
+    return " ".join(part if part.endswith((".", ":")) else f"{part}." for part in parts)

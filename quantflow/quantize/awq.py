@@ -16,8 +16,7 @@ from quantflow.quantize.grid import Grid, encode, fit_grid, round_to_grid
 # Exponents tried for the channel scales |x|^α: first every 0.15, then the neighbours of the best at 0.05.
 COARSE_EXPONENTS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
 FINE_STEP = 0.05
-# Output rows that vote on the exponent, evenly spaced: the loss costs rows · in², and this many rank the
-# exponents well enough.
+# Most output rows that vote on the exponent, evenly spaced: the loss costs rows · in².
 SAMPLED_ROWS = 512
 # Parts of a group's range tried by the clip search; AutoAWQ stops at half the range too.
 SHRINKS = tuple(1 - 0.05 * step for step in range(11))

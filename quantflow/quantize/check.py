@@ -18,8 +18,9 @@ def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter:
     Writes `check.json`: the linears that will be quantized, with their shapes.
 
     Raises:
-        RecipeError: The architecture is not supported, or a group size does not divide a layer's input width.
-        SourceError: A linear of the architecture is missing.
+        RecipeError: The architecture is not supported, a group size does not divide a layer's input width, or
+            windows are longer than the model's context.
+        SourceError: A linear or a block of the architecture is missing.
     """
     checkpoint = load_checkpoint(inputs["source"])
     family = family_of(checkpoint.model_type)
@@ -28,24 +29,40 @@ def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter:
     blocks = {
         name.removeprefix(prefix).partition(".")[0] for name in reader.names() if name.startswith(prefix)
     }
-    if not blocks:
-        raise SourceError(f"has no tensors named {prefix}…", where=str(checkpoint.folder))
+    config = json.loads((checkpoint.folder / "config.json").read_text(encoding="utf-8"))
+    if blocks != {str(index) for index in range(config["num_hidden_layers"])}:
+        raise SourceError(
+            f"config.json says {config['num_hidden_layers']} blocks, the weights hold {len(blocks)}",
+            where=str(checkpoint.folder),
+            hint="Weights and config.json do not belong together.",
+        )
+    _check_context(config.get("max_position_embeddings"), params.window_lengths)
     shapes = {
         f"{prefix}{block}.{linear}": list(reader.spec(f"{prefix}{block}.{linear}.weight").shape)
         for block in sorted(blocks, key=int)
         for linear in family.linears
     }
-    for artifact, group_size in params.group_sizes.items():
-        _check_group_size(artifact, group_size, shapes)
+    for key, group_size in params.group_sizes.items():
+        _check_group_size(key, group_size, shapes)
     (output / "check.json").write_text(json.dumps({"linears": shapes}, indent=1, sort_keys=True))
 
 
-def _check_group_size(artifact: str, group_size: int, shapes: Mapping[str, list[int]]) -> None:
+def _check_context(context: int | None, window_lengths: Mapping[str, int]) -> None:
+    for key, length in window_lengths.items():
+        if context is not None and length > context:
+            raise RecipeError(
+                f"windows of {length} tokens do not fit the model, which was made for {context}",
+                where=key,
+                hint=f"Set it to {context} or less.",
+            )
+
+
+def _check_group_size(key: str, group_size: int, shapes: Mapping[str, list[int]]) -> None:
     for name, (_, width) in shapes.items():
         if width % group_size:
             fitting = [size for size in (32, 64, 128) if not any(w % size for _, w in shapes.values())]
             raise RecipeError(
                 f"group_size {group_size} does not divide the {width} input channels of {name}",
-                where=f"artifact {artifact}",
+                where=key,
                 hint=f"Group sizes that divide every layer: {', '.join(map(str, fitting)) or 'none'}.",
             )

@@ -12,10 +12,12 @@ class CheckParams(StageParams):
     """Parameters of the check stage.
 
     Attributes:
-        group_sizes: Artifact → input channels that share a scale.
+        group_sizes: Key of the recipe → input channels that share a scale.
+        window_lengths: Key of the recipe → length of the windows it asks for, tokens.
     """
 
     group_sizes: Mapping[str, int]
+    window_lengths: Mapping[str, int]
 
 
 class QuantizeParams(StageParams):

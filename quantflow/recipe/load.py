@@ -65,7 +65,8 @@ def load_recipe(
     problems.extend(missing)
     if problems or isinstance(recipe, list):
         raise _error(problems, shown_as)
-    return recipe.placed(absolute, files)
+    places = {dotted(loc): node.place.text for loc, node in nodes.items() if loc}
+    return recipe.placed(absolute, files, places)
 
 
 def _read_text(path: Path) -> str:

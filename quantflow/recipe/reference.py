@@ -57,14 +57,15 @@ def _kind(entry: Schema) -> str:
     if "$ref" in entry:
         return "section"
     names = {"string": "text", "integer": "whole number", "number": "number", "array": "list"}
-    return names.get(entry.get("type", ""), entry.get("type", "section"))
+    return names.get(str(entry.get("type")), "section")
 
 
 def _text(entry: Schema, root: Schema) -> str:
     """A key's own description, else that of the section it refers to."""
     referred = root["$defs"].get(entry.get("$ref", "").rpartition("/")[2], {})
-    description: str = entry.get("description") or referred["description"]
-    return " ".join(description.replace("|", "\\|").split())
+    description = str(entry.get("description") or referred["description"])
+    words: list[str] = description.replace("|", "\\|").split()
+    return " ".join(words)
 
 
 if __name__ == "__main__":

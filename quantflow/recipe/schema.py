@@ -1,5 +1,6 @@
 """The recipe: every key there is, what it means and what it may hold."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -129,9 +130,7 @@ class Artifact(Section):
     name: Name = Field(
         description="Name of the artifact and of its folder: a-z, 0-9, `.`, `_`, `-`. Unique in the recipe."
     )
-    format: Literal["awq"] = Field(
-        description="File format: awq (AutoAWQ's gemm layout, read by vLLM, SGLang and transformers)."
-    )
+    format: Literal["awq"] = Field(description="File format: awq (AutoAWQ's gemm layout).")
     method: Literal["awq"] = Field(
         default="awq", description="Quantization method: awq (activation-aware scales). Default: awq."
     )
@@ -249,6 +248,7 @@ class Recipe(Section):
     runtime: Runtime = Field(default=Runtime(), description="Where and how models are run to be measured.")
 
     _path: Path = PrivateAttr(default=Path("recipe.yaml"))
+    _places: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -260,13 +260,26 @@ class Recipe(Section):
         """The folder that relative paths start from; the working directory if the recipe has no file."""
         return self._path.parent
 
-    def placed(self, path: Path, files: tuple[str, ...]) -> "Recipe":
-        """Copy the recipe with the file it was read from and the data files its globs stand for.
+    def place(self, key: str) -> str:
+        """Where a key was written, or the nearest section around it: `recipes/quickstart.yaml:12`.
+
+        Args:
+            key: Dotted, e.g. `artifacts[0].group_size`; anything else comes back as it is.
+        """
+        around = key
+        while around and around not in self._places:
+            around = around[: max(around.rfind("."), around.rfind("["), 0)]
+        return f"{self._places[around]}: {key}" if around else key
+
+    def placed(self, path: Path, files: tuple[str, ...], places: Mapping[str, str]) -> "Recipe":
+        """Copy the recipe with where it was read from and the data files its globs stand for.
 
         Args:
             path: The recipe file, absolute.
             files: `data.files`, expanded: sorted absolute paths.
+            places: Dotted key → where it was written.
         """
         copy = self.model_copy(update={"data": self.data.model_copy(update={"files": files})})
         copy._path = path
+        copy._places = places
         return copy

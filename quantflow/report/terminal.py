@@ -1,6 +1,7 @@
 """The end of a run on the terminal: the criteria as a table, the verdict as a line."""
 
 from rich import box
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -8,6 +9,9 @@ from rich.text import Text
 from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.report.model import Report
+
+# Columns to measure a table in, more than any figure needs.
+WIDEST = 1000
 
 STYLES = {
     Verdict.PASS: "bold green",
@@ -17,10 +21,32 @@ STYLES = {
 }
 
 
-def criteria_table(report: Report) -> Table:
+def criteria_view(report: Report, width: int) -> RenderableType:
+    """Every criterion of every artifact: a table where it fits, else a few lines each.
+
+    Args:
+        report: A run's report.
+        width: Columns of the terminal.
+    """
+    table = _table(report)
+    if Console(width=WIDEST).measure(table).maximum <= width:
+        return table
+    return Group(*(_lines(criterion) for criterion in report.criteria), "")
+
+
+def _lines(criterion: CriterionResult) -> Text:
+    return Text.assemble(
+        (criterion.verdict.value, STYLES[criterion.verdict]),
+        f"  {criterion.artifact}, {criterion.metric}: {_change(criterion, criterion.delta)} "
+        f"({_plain(criterion.baseline)} → {_plain(criterion.value)}, 90 % interval {_interval(criterion)}, "
+        f"margin {_change(criterion, criterion.margin)}, {criterion.n_clusters} documents)",
+    )
+
+
+def _table(report: Report) -> Table:
     """One row for each criterion of each artifact: values, interval against margin, verdict."""
     table = Table(box=box.SIMPLE_HEAD, title=None)
-    for heading in ("artifact", "criterion"):
+    for heading in ("", "criterion"):
         table.add_column(heading, no_wrap=True)
     for heading in ("baseline", "artifact", "change", "90 % interval", "margin", "documents"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -32,7 +58,7 @@ def criteria_table(report: Report) -> Table:
             _plain(criterion.baseline),
             _plain(criterion.value),
             _change(criterion, criterion.delta),
-            f"{_change(criterion, criterion.ci_low)} … {_change(criterion, criterion.ci_high)}",
+            _interval(criterion),
             _change(criterion, criterion.margin),
             str(criterion.n_clusters),
             Text(criterion.verdict.value, style=STYLES[criterion.verdict]),
@@ -43,6 +69,10 @@ def criteria_table(report: Report) -> Table:
 def verdict_line(report: Report) -> Text:
     """The verdict and why."""
     return Text.assemble((report.verdict.value.upper(), STYLES[report.verdict]), f" {report.reason}")
+
+
+def _interval(criterion: CriterionResult) -> str:
+    return f"{_change(criterion, criterion.ci_low)} … {_change(criterion, criterion.ci_high)}"
 
 
 def _plain(value: float | None) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import get_args
 
+from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.criteria import CriterionResult
-from quantflow.gate.verdict import MIN_DOCUMENTS, Verdict
+from quantflow.gate.verdict import Verdict
 from quantflow.recipe.schema import Artifact
 from quantflow.report.figures import count, percent
 from quantflow.report.model import ArtifactReport, Report
@@ -60,7 +61,7 @@ def _after_pass(report: Report) -> list[str]:
 def _after_fail(report: Report) -> list[str]:
     failed = [artifact for artifact in report.artifacts if artifact.verdict is Verdict.FAIL]
     steps = [f"Do not ship {_joined([artifact.name for artifact in failed])}."]
-    steps.extend(step for artifact in failed if (step := _smaller_group(artifact)))
+    steps.extend(step for artifact in failed if (step := _smaller_group(artifact, failed)))
     steps.append(
         "Calibrate on more text, and on text like that which is judged; the slices show where it loses most."
     )
@@ -70,8 +71,9 @@ def _after_fail(report: Report) -> list[str]:
     return steps
 
 
-def _smaller_group(artifact: ArtifactReport) -> str:
-    smaller = [size for size in GROUP_SIZES if size < artifact.scheme.group_size]
+def _smaller_group(artifact: ArtifactReport, failed: list[ArtifactReport]) -> str:
+    tried = [other.scheme.group_size for other in failed if other.scheme.method == artifact.scheme.method]
+    smaller = [size for size in GROUP_SIZES if size < min(tried)]
     if not smaller:
         return ""
     cost = BITS_PER_GROUP / max(smaller) - BITS_PER_GROUP / artifact.scheme.group_size

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.statistics import (
     RatioEstimate,
     needed_clusters,
     ratio_estimate,
     t_quantile,
 )
-from quantflow.gate.verdict import MIN_DOCUMENTS
 
 
 def clustered(

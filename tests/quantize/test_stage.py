@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from quantflow.data.windows import CALIBRATION_FILE, PACKED, make_windows, save_windows
-from quantflow.errors import QuantizationError, RecipeError
+from quantflow.errors import QuantizationError, RecipeError, SourceError
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize import check, stage
 from quantflow.quantize.codes import dequantize, load_block
@@ -105,14 +105,41 @@ def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
         quantize(folder, tmp_path)
 
 
+def check_params(group_size: int, length: int = 64) -> CheckParams:
+    return CheckParams(
+        group_sizes={"artifacts[0].group_size": group_size},
+        window_lengths={"data.evaluation.length": length},
+    )
+
+
+def test_check_refuses_windows_beyond_the_context_of_the_model(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config(max_position_embeddings=128))
+    inputs = inputs_for(folder, tmp_path)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(RecipeError, match="windows of 129 tokens do not fit"):
+        check.run(check_params(32, 129), inputs, tmp_path / "out", RecordingReporter())
+    check.run(check_params(32, 128), inputs, tmp_path / "out", RecordingReporter())
+
+
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_check_refuses_weights_with_more_or_fewer_blocks_than_the_config(tmp_path: Path, blocks: int) -> None:
+    folder = random_model(tmp_path / "model", tiny_config())
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"num_hidden_layers": 3', f'"num_hidden_layers": {blocks}'))
+    inputs = inputs_for(folder, tmp_path)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(SourceError, match=f"says {blocks} blocks, the weights hold 3"):
+        check.run(check_params(32), inputs, tmp_path / "out", RecordingReporter())
+
+
 def test_check_names_the_layer_and_the_group_sizes_that_fit(tmp_path: Path) -> None:
     folder = random_model(tmp_path / "model", tiny_config(intermediate_size=96))
     inputs = inputs_for(folder, tmp_path)
     (tmp_path / "out").mkdir()
     with pytest.raises(RecipeError, match=r"group_size 64 does not divide the 96 .*down_proj") as raised:
-        check.run(CheckParams(group_sizes={"int4": 64}), inputs, tmp_path / "out", RecordingReporter())
+        check.run(check_params(64), inputs, tmp_path / "out", RecordingReporter())
     assert raised.value.hint == "Group sizes that divide every layer: 32."
-    check.run(CheckParams(group_sizes={"int4": 32}), inputs, tmp_path / "out", RecordingReporter())
+    check.run(check_params(32), inputs, tmp_path / "out", RecordingReporter())
 
 
 def test_check_refuses_an_architecture_it_does_not_know(tmp_path: Path) -> None:
@@ -120,7 +147,7 @@ def test_check_refuses_an_architecture_it_does_not_know(tmp_path: Path) -> None:
     inputs = inputs_for(folder, tmp_path, model_type="mamba")
     (tmp_path / "out").mkdir()
     with pytest.raises(RecipeError, match="mamba"):
-        check.run(CheckParams(group_sizes={"int4": 32}), inputs, tmp_path / "out", RecordingReporter())
+        check.run(check_params(32), inputs, tmp_path / "out", RecordingReporter())
 
 
 def test_the_scale_of_a_norm_is_what_its_stored_weight_divides_out(tmp_path: Path) -> None:
