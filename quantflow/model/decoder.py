@@ -70,10 +70,7 @@ class StreamedDecoder:
         self.dtype = dtype
         self.config = _load_config(folder)
         self.family: Family = family_of(self.config.model_type)
-        with init_empty_weights(include_buffers=False):
-            build: Any = AutoModelForCausalLM.from_config
-            self._model = build(self.config, dtype=dtype, attn_implementation="sdpa", trust_remote_code=False)
-        self._model.eval()
+        self._model = _build(self.config, dtype, folder)
         self._base: nn.Module = self._model.base_model
         self._blocks: Sequence[Any] = self._model.get_submodule(self.family.blocks)
         for module in self._model.modules():
@@ -104,6 +101,11 @@ class StreamedDecoder:
     def vocab_size(self) -> int:
         """Number of logits per position."""
         return int(self.config.vocab_size)
+
+    def stored_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor that the model reads, by the name it is stored under, with the shape it must have."""
+        parameters = self._model.named_parameters(remove_duplicate=False)
+        return {self._stored_name(name): tuple(parameter.shape) for name, parameter in parameters}
 
     @contextmanager
     def loaded_embedding(self) -> Iterator[None]:
@@ -217,10 +219,24 @@ class StreamedDecoder:
         return next((partner for partner in partners if partner in names), name)
 
 
+def _build(config: Any, dtype: torch.dtype, folder: Path) -> Any:
+    build: Any = AutoModelForCausalLM.from_config
+    try:
+        with init_empty_weights(include_buffers=False):
+            model = build(config, dtype=dtype, attn_implementation="sdpa", trust_remote_code=False)
+    except Exception as cause:  # config.json is foreign data: what it makes transformers stumble over is open
+        raise SourceError(
+            f"transformers cannot build a model from it: {type(cause).__name__}: {cause}",
+            where=str(folder / "config.json"),
+            hint="Get the file again, or the model's whole folder.",
+        ) from cause
+    return model.eval()
+
+
 def _load_config(folder: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError) as cause:
+    except Exception as cause:  # foreign data, as in _build
         raise SourceError(
             f"has no config.json that transformers can read: {cause}", where=str(folder)
         ) from cause
