@@ -14,6 +14,10 @@ LINE_HINT = "Every line has to be one JSON object with `text` (a string) or `mes
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
+LONGEST_NAME = 200
+"""Names of documents and slices are for people; what is longer is text in the wrong place."""
+
+
 @dataclass(frozen=True)
 class Record:
     """One document before it is tokenized; has either text or messages.
@@ -99,6 +103,8 @@ def _problem(value: object) -> str | None:
     for key in ("id", "slice"):
         if key in value and not (isinstance(value[key], str) and value[key].strip()):
             return f"`{key}` has to be a string that is not empty, this is {_kind(value[key])}"
+        if len(value.get(key, "")) > LONGEST_NAME:
+            return f"`{key}` is a name of at most {LONGEST_NAME} characters, this has {len(value[key])}"
     if "text" in value:
         return _text_problem(value["text"])
     if "messages" in value:

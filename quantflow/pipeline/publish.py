@@ -1,7 +1,10 @@
 """Puts a finished artifact where people open it: the same bytes as in the store, complete or not at all."""
 
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from quantflow.pipeline.digest import file_digest
@@ -22,12 +25,35 @@ def publish(stored: Path, target: Path, *, verify: bool = False) -> None:
     Raises:
         OSError: The disk is full or the folder cannot be written.
     """
-    if _same_files(stored, target, verify=verify):
-        return
     target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
-    former = target.with_name(f".{target.name}.{os.getpid()}.old")
-    shutil.rmtree(fresh, ignore_errors=True)
+    with _alone(target.parent):
+        for leftover in (_fresh(target), _former(target)):  # of a run killed while it was here
+            shutil.rmtree(leftover, ignore_errors=True)
+        if not _same_files(stored, target, verify=verify):
+            _replace(stored, target)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other runs from publishing into `folder` at the same time."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _fresh(target: Path) -> Path:
+    return target.with_name(f".{target.name}.new")
+
+
+def _former(target: Path) -> Path:
+    return target.with_name(f".{target.name}.old")
+
+
+def _replace(stored: Path, target: Path) -> None:
+    fresh, former = _fresh(target), _former(target)
     try:
         for source in sorted(p for p in stored.rglob("*") if p.is_file()):
             place = fresh / source.relative_to(stored)

@@ -61,6 +61,7 @@ def test_a_byte_order_mark_at_the_start_is_no_mistake(tmp_path: Path) -> None:
         (b'{"text": "a", "messages": []}', "has both `text` and `messages`"),
         (b'{"text": null}', "`text` has to be a string, this is null"),
         (b'{"text": " \\n"}', "`text` is empty"),
+        (b'{"text": "a", "slice": "' + b"s" * 201 + b'"}', "at most 200 characters, this has 201"),
         (b'{"text": "\\ud83d"}', "half of a surrogate pair"),
         (b'{"text": "a", "slice": "\\ud83d"}', "half of a surrogate pair"),
         (b'{"text": "a", "id": 7}', "`id` has to be a string that is not empty, this is a number"),

@@ -45,6 +45,15 @@ def test_a_damaged_artifact_is_mended(stored: Path, tmp_path: Path) -> None:
     assert contents(target) == contents(stored)
 
 
+def test_what_a_killed_run_left_beside_it_is_removed(stored: Path, tmp_path: Path) -> None:
+    target = tmp_path / "artifacts" / "int4"
+    publish(stored, target)
+    for leftover in (".int4.new", ".int4.old"):
+        (target.parent / leftover).mkdir()
+    publish(stored, target)
+    assert [p.name for p in target.parent.iterdir()] == ["int4"]
+
+
 def test_where_links_are_impossible_files_are_copied(
     stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
