@@ -169,6 +169,25 @@ def test_a_damaged_artifact_in_the_store_is_noticed_and_made_again(again: Comman
     assert (again.folder / "artifacts" / "tiny" / "int4" / "model.safetensors").read_bytes() == bytes(content)
 
 
+def test_a_model_that_changes_during_the_run_is_noticed_and_nothing_is_kept_of_it(
+    command: Command, tiny_llama: Path
+) -> None:
+    shutil.copytree(tiny_llama, command.folder / "model")
+    weights = command.folder / "model" / "model.safetensors"
+    weights.chmod(0o644)
+    sound = weights.read_bytes()
+
+    def change(*args: object, **kwargs: object) -> None:
+        weights.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+
+    write_recipe(command.folder, Path("model"))
+    command.patch.setattr("quantflow.measure.baseline.save_hidden", change)
+    assert command("run", "tiny.yaml") == 2
+    assert "changed while the run was under way" in command.err
+    assert not list(command.folder.glob(".quantflow/store/baseline/*"))
+    assert reports(command.folder)[-1]["verdict"] == "error"
+
+
 def test_json_prints_the_report_and_nothing_else(again: Command) -> None:
     assert again("run", "tiny.yaml", "--json") == 0
     assert json.loads(again.out) == reports(again.folder)[-1]

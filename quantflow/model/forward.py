@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.decoder import BlockCall, StreamedDecoder
 from quantflow.model.passes import PassProgress
 from quantflow.pipeline.events import Reporter
 
@@ -23,17 +23,21 @@ class BlockPass:
     """
 
     def __init__(self, decoder: StreamedDecoder, batches: Sequence[Tensor], progress: PassProgress) -> None:
-        with decoder.loaded_embedding():
-            embedded = [decoder.embed(ids) for ids in batches]
-        self.hidden = [states for states, _ in embedded]
-        self._calls = [calls for _, calls in embedded]
         self._decoder = decoder
         self._progress = progress
-        self._next = 0
-        kept = progress.load([states.shape for states in self.hidden])
-        if kept is not None:
-            self._next = kept[0]
-            self.hidden = [states.to(decoder.device, decoder.dtype) for states in kept[1]]
+        self._shapes = [ids.shape for ids in batches]
+        # Looked for first: embedded states beside loaded ones would be all of them twice.
+        kept = progress.load([torch.Size((*shape, decoder.hidden_size)) for shape in self._shapes])
+        self._next = 0 if kept is None else kept[0]
+        self.hidden = [] if kept is None else [s.to(decoder.device, decoder.dtype) for s in kept[1]]
+        # Masks and rotary angles depend on a batch's shape alone.
+        self._calls: dict[torch.Size, tuple[BlockCall, ...]] = {}
+        with decoder.loaded_embedding():
+            for ids in batches:
+                if kept is None or ids.shape not in self._calls:
+                    states, self._calls[ids.shape] = decoder.embed(ids)
+                    if kept is None:
+                        self.hidden.append(states)
 
     @property
     def passed(self) -> int:
@@ -57,7 +61,7 @@ class BlockPass:
     def run(self, index: int, block: nn.Module, advance: Callable[[int], None] = lambda steps: None) -> None:
         """Take all batches through a block, one step of progress each."""
         for number, states in enumerate(self.hidden):
-            self.hidden[number] = self._calls[number][index].run(block, states)
+            self.hidden[number] = self._calls[self._shapes[number]][index].run(block, states)
             advance(1)
 
 
@@ -84,4 +88,6 @@ def final_hidden(
         advance(states.passed * len(batches))
         for index, block in states.blocks():
             states.run(index, block, advance)
-    return [decoder.final(hidden) for hidden in states.hidden]
+    for number, hidden in enumerate(states.hidden):  # in place: a second list would be all of them twice
+        states.hidden[number] = decoder.final(hidden)
+    return states.hidden

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -18,6 +19,7 @@ from quantflow.pipeline.graph import build_graph
 from quantflow.pipeline.machine import find_machine
 from quantflow.pipeline.publish import publish
 from quantflow.pipeline.runner import StageOutcome, run_stages
+from quantflow.pipeline.stage import Stage
 from quantflow.pipeline.store import Store
 from quantflow.pipeline.summary import artifact_path, build_report, provenance
 from quantflow.pipeline.terminal import QuietTerminal, Terminal
@@ -86,7 +88,13 @@ def run(
         stages = build_graph(recipe, machine, digests)
         digests.save()
         outcomes = run_stages(
-            stages, machine, Store(workspace / "store"), shown, deadline=deadline, verify=verify
+            stages,
+            machine,
+            Store(workspace / "store"),
+            shown,
+            deadline=deadline,
+            unchanged=partial(check_unchanged, stages, digests),
+            verify=verify,
         )
     for outcome in outcomes:
         if isinstance(outcome.error, RecipeError):
@@ -104,6 +112,22 @@ def run(
     report_folder = folder / "reports" / recipe.name / run_id
     write_report(report, report_folder)
     return RunResult(report, report_folder, tuple(o.error for o in outcomes if o.error is not None))
+
+
+def check_unchanged(stages: Sequence[Stage], digests: DigestCache) -> None:
+    """Compare the files that stages read from outside the workspace with what their keys were computed from.
+
+    Raises:
+        StoreError: One has changed since the run began.
+    """
+    for stage in stages:
+        for path, digest in stage.external.items():
+            if digests.digest(Path(path)) != digest:
+                raise StoreError(
+                    "it changed while the run was under way; what was computed from it is not kept",
+                    where=path,
+                    hint="run again when it is at rest",
+                )
 
 
 def _placed(error: RecipeError, recipe: Recipe) -> RecipeError:

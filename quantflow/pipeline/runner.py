@@ -136,6 +136,7 @@ def run_stages(
     terminal: Terminal,
     *,
     deadline: Deadline,
+    unchanged: Callable[[], None],
     verify: bool = False,
 ) -> tuple[StageOutcome, ...]:
     """Bring every stage's output about, in order.
@@ -149,6 +150,8 @@ def run_stages(
         store: Where outputs are looked up and put.
         terminal: Where progress is shown.
         deadline: When to stop, resumable.
+        unchanged: Raises where a file that a key was computed from has changed since; asked before an output
+            is stored under that key.
         verify: Read every stored file again instead of trusting its size and time.
 
     Returns:
@@ -166,8 +169,8 @@ def run_stages(
             outcomes[stage.name] = StageOutcome(stage, key)
             continue
         deadline.check()
-        runner = _Bench(store, terminal, deadline, verify)
-        outcome = _bring_about(runner, stage, key, made, folders, (number, len(stages)))
+        bench = _Bench(store, terminal, deadline, unchanged, verify)
+        outcome = _bring_about(bench, stage, key, made, folders, (number, len(stages)))
         outcomes[stage.name] = outcome
         stopped = outcome.error is not None and not stage.artifact
     return tuple(outcomes.values())
@@ -180,6 +183,7 @@ class _Bench:
     store: Store
     terminal: Terminal
     deadline: Deadline
+    unchanged: Callable[[], None]
     verify: bool
 
 
@@ -216,6 +220,7 @@ def _bring_about(
         started = time.monotonic()
         try:
             stage.load()(stage.params, inputs, unfinished.output, reporter)
+            bench.unchanged()
             stored = store.commit(stage.kind, key, made, tuple(reporter.events), started)
         except DeadlineError:
             raise

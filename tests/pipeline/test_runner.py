@@ -1,6 +1,7 @@
 import io
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ class Bench:
         self.store = Store(root / "store")
         self.log = root / "log.txt"
         self.deadline = Deadline(None)
+        self.unchanged: Callable[[], None] = lambda: None
 
     def stage(self, name: str, text: str = "a", function: str = "write", **more: object) -> Stage:
         inputs = more.pop("inputs", {})
@@ -42,7 +44,13 @@ class Bench:
     ) -> dict[str, StageOutcome]:
         self.shown = io.StringIO()
         outcomes = run_stages(
-            stages, machine, self.store, LogTerminal(self.shown), deadline=self.deadline, verify=verify
+            stages,
+            machine,
+            self.store,
+            LogTerminal(self.shown),
+            deadline=self.deadline,
+            unchanged=self.unchanged,
+            verify=verify,
         )
         return {outcome.stage.name: outcome for outcome in outcomes}
 
