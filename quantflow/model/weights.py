@@ -1,6 +1,7 @@
 """Where a decoder's weights come from: one tensor at a time, by full name."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -89,6 +90,14 @@ class SafetensorsReader:
             QuantFlowError: Of the reader's error class, if there is no such tensor or it cannot be read.
         """
         return self._file_of(name).read(name)
+
+    def chunks(self, name: str) -> Iterator[torch.Tensor]:
+        """A tensor's elements in order, as stored, in flat pieces that take little memory.
+
+        Raises:
+            QuantFlowError: Of the reader's error class, if there is no such tensor or it cannot be read.
+        """
+        return self._file_of(name).chunks(name)
 
     def _file_of(self, name: str) -> SafetensorsFile:
         if name not in self._files:

@@ -56,7 +56,13 @@ def _kind(entry: Schema) -> str:
         return " or ".join(_kind(choice) for choice in choices)
     if "$ref" in entry:
         return "section"
-    names = {"string": "text", "integer": "whole number", "number": "number", "array": "list"}
+    names = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "array": "list",
+        "boolean": "true or false",
+    }
     return names.get(str(entry.get("type")), "section")
 
 

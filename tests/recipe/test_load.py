@@ -113,6 +113,15 @@ def test_margins_default_by_bits(load: Load) -> None:
     assert margins(recipe, eight) == Margins(max_increase=0.01, max_mean_kl=0.05)
 
 
+def test_a_lossless_export_has_narrow_margins_that_a_recipe_may_only_narrow(load: Load) -> None:
+    both = SOUND + "  - {name: fp16, format: hf, dtype: float16}\n"
+    recipe = load(both)
+    assert margins(recipe, recipe.artifacts[1]) == Margins(max_increase=0.001, max_mean_kl=0.0005)
+    recipe = load(both + "gate: {perplexity: {max_increase: 0.15}, kl: {max_mean: 0.0001}}\n")
+    assert margins(recipe, recipe.artifacts[0]) == Margins(max_increase=0.15, max_mean_kl=0.0001)
+    assert margins(recipe, recipe.artifacts[1]) == Margins(max_increase=0.001, max_mean_kl=0.0001)
+
+
 def test_margins_of_the_recipe_win_one_by_one(load: Load) -> None:
     recipe = load(SOUND + "gate: {perplexity: {max_increase: 0.5}}\n")
     assert margins(recipe, recipe.artifacts[0]) == Margins(max_increase=0.5, max_mean_kl=0.05)
