@@ -89,6 +89,8 @@ class SafetensorsFile:
                 header, self._data_start = _read_header(file, size)
         except OSError as cause:
             raise error(f"cannot be read: {cause.strerror}", where=str(path)) from cause
+        except ValueError as cause:  # an index can name what is no file name at all
+            raise error(f"cannot be read: {cause}", where=ascii(str(path))) from cause
         except _Damaged as cause:
             raise error(
                 str(cause), where=str(path), hint="The file is damaged or incomplete: get it again."

@@ -35,13 +35,13 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
     ref = parse(recipe.model.source, recipe.base)
-    data = recipe.data
+    data, pickle = recipe.data, recipe.model.allow_pickle
     return (
         Stage(
             name="source",
             function="quantflow.source.stage:run",
-            params=source_params(ref, recipe.model.revision, digests.digest),
-            external={str(path): digests.digest(path) for path in external_files(ref)},
+            params=source_params(ref, recipe.model.revision, digests.digest, allow_pickle=pickle),
+            external={str(path): digests.digest(path) for path in external_files(ref, allow_pickle=pickle)},
         ),
         Stage(
             name="check",
