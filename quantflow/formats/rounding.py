@@ -1,7 +1,8 @@
 """What is lost when numbers are stored in another floating-point type, counted value by value."""
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -54,18 +55,22 @@ def losses(values: Tensor, dtype: torch.dtype) -> Losses:
         dtype: The type they are to have.
     """
     stored = values.to(dtype)
-    # float64 holds every value of all types here, so that this comparison rounds nothing.
-    before, after = values.to(torch.float64), stored.to(torch.float64)
+    # Wide enough for every value of both types, so that the comparison itself rounds nothing.
+    wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+    before, after = values.to(wide), stored.to(wide)
     changed = before != after
-    small = changed & (after.abs() < torch.finfo(dtype).smallest_normal)
-    zero = after == 0
-    return Losses(
-        values=values.numel(),
-        changed=int(changed.sum()),
+    counted = int(changed.sum())
+    low, high = (float(bound) for bound in torch.aminmax(before)) if values.numel() else (0.0, 0.0)
+    result = Losses(values=values.numel(), changed=counted, largest=max(abs(low), abs(high)))
+    if not counted:  # as nearly everywhere, where the type only drops range
+        return result
+    before, after = before[changed], after[changed]
+    small, zero = after.abs() < torch.finfo(dtype).smallest_normal, after == 0
+    return replace(
+        result,
         overflow=int((torch.isinf(after) & torch.isfinite(before)).sum()),
         to_zero=int((small & zero).sum()),
         to_subnormal=int((small & ~zero).sum()),
-        largest=float(before.abs().max()) if values.numel() else 0.0,
     )
 
 
@@ -77,7 +82,8 @@ def tensor_losses(name: str, chunks: Iterable[Tensor], dtype: torch.dtype) -> Lo
     """
     total = Losses()
     for chunk in chunks:
-        if not bool(torch.isfinite(chunk).all()):
+        counted = losses(chunk, dtype)
+        if not math.isfinite(counted.largest):
             raise SourceError("holds NaN or infinite values", where=name)
-        total += losses(chunk, dtype)
+        total += counted
     return total

@@ -5,6 +5,7 @@ from pathlib import Path
 from quantflow.data.params import DataParams
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
+from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
@@ -60,6 +61,13 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             inputs={"source": "source"},
         ),
         Stage(
+            name="inspect",
+            function="quantflow.inspection.stage:run",
+            params=InspectParams(device=machine.device, allow_suspect=recipe.model.allow_suspect),
+            inputs={"source": "source"},
+            on_device=True,
+        ),
+        Stage(
             name="data",
             function="quantflow.data.stage:run",
             params=DataParams(
@@ -111,7 +119,12 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
             params=GateParams(
                 artifact=name, max_increase=limits.max_increase, max_mean_kl=limits.max_mean_kl
             ),
-            inputs={"data": "data", "baseline": "baseline", "measure": f"measure:{name}"},
+            inputs={
+                "inspect": "inspect",
+                "data": "data",
+                "baseline": "baseline",
+                "measure": f"measure:{name}",
+            },
             artifact=name,
         ),
     )

@@ -97,6 +97,12 @@ def _after_inconclusive(report: Report) -> list[str]:
             f"Add text: about {count(needed)} evaluation documents would decide it, {count(measured)} were "
             f"measured{_in_all(report, needed)}."
         )
+    if _any(report, "baseline", Verdict.INCONCLUSIVE):
+        steps.append(
+            "Find out why the original model cannot read this text before anything is made of it: try it on "
+            "a few "
+            "of your documents, and look at its tokenizer and at the events."
+        )
     if any(_effect_equals_margin(criterion) for criterion in undecided):
         steps.append(
             "Where the effect equals the margin no amount of text decides: change the margin or the scheme."
@@ -118,7 +124,8 @@ def _in_all(report: Report, needed: int) -> str:
 
 
 def _effect_equals_margin(criterion: CriterionResult) -> bool:
-    return criterion.needed_clusters is None and criterion.n_clusters >= MIN_DOCUMENTS
+    judged = criterion.delta is not None and criterion.n_clusters >= MIN_DOCUMENTS
+    return judged and criterion.needed_clusters is None
 
 
 def _any(report: Report, name: str, verdict: Verdict) -> bool:

@@ -151,7 +151,8 @@ def test_a_float32_source_keeps_float32_where_half_precision_would_overflow(tmp_
 def test_values_too_small_for_float16_are_counted_for_each_tensor(
     tmp_path: Path, reporter: RecordingReporter
 ) -> None:
-    # 2^-30 is below half of float16's least number; 2^-20 times 1.0078125 has more digits than are left there.
+    # 2^-30 is below half of float16's least number; 2^-20 times 1.0078125 has more digits than are left
+    # there.
     lost = [2.0**-30, -(2.0**-30), 2.0**-20 * 1.0078125, 2.0**-24, 0.0]
     source = spoiled(tmp_path / "model", {DOWN: lost})
     folder = exported(tmp_path / "run", source, "float16", reporter)

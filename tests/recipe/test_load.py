@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from quantflow.recipe.artifacts import AwqArtifact
 from quantflow.recipe.load import load_recipe
 from quantflow.recipe.margins import Margins, margins
 from tests.recipe.conftest import SOUND, Load
@@ -20,7 +21,9 @@ def test_defaults_are_those_of_the_documentation(load: Load) -> None:
     assert recipe.data.evaluation.length == 2048
     split = recipe.data.split
     assert (split.calibration, split.selection, split.evaluation) == (0.5, 0.25, 0.25)
-    assert (recipe.artifacts[0].method, recipe.artifacts[0].group_size) == ("awq", 128)
+    (artifact,) = recipe.artifacts
+    assert isinstance(artifact, AwqArtifact)
+    assert (artifact.method, artifact.group_size) == ("awq", 128)
     assert (recipe.runtime.name, recipe.runtime.device, recipe.runtime.batch_tokens) == (
         "torch",
         "auto",
