@@ -1,7 +1,7 @@
 """Whether a model reads and writes text: perplexity on built-in texts, and a few greedy tokens."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,6 @@ from quantflow.inspection.suspicion import Suspicion
 from quantflow.inspection.texts import READING, prompts
 from quantflow.inspection.tokenizer import LARGE_VOCABULARY
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.forward import final_hidden
 from quantflow.pipeline.events import Reporter
 
 GENERATED_TOKENS = 8
@@ -53,9 +52,13 @@ def try_model(decoder: StreamedDecoder, tokenizer: Any, reporter: Reporter) -> S
     Raises:
         SourceError: Its logits are not finite numbers.
     """
-    with _resident(decoder):
-        losses = _losses(decoder, tokenizer, reporter)
-        said = _generate(decoder, tokenizer, reporter)
+    with (
+        reporter.track("Letting the model read and speak, forwards", 1 + GENERATED_TOKENS) as advance,
+        _resident(decoder),
+    ):
+        losses = _losses(decoder, tokenizer)
+        advance(1)
+        said = _generate(decoder, tokenizer, advance)
     suspicions = [*_reading_suspicions(losses, decoder.vocab_size, reporter)]
     if not any(is_text(ids, tokenizer) for _, ids in said):
         samples = [str(tokenizer.decode(ids)) for _, ids in said]
@@ -123,10 +126,21 @@ def _reading_suspicions(losses: Mapping[str, float], vocab_size: int, reporter: 
     return []
 
 
-def _losses(decoder: StreamedDecoder, tokenizer: Any, reporter: Reporter) -> dict[str, float]:
+@torch.no_grad()
+def _final(decoder: StreamedDecoder, rows: Sequence[Sequence[int]]) -> Tensor:
+    """Final hidden states `[B, T, d]` of token ids, filled on the right, which no earlier position sees."""
+    longest = max(len(row) for row in rows)
+    hidden, calls = decoder.embed(torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows]))
+    for index in range(decoder.num_blocks):
+        with decoder.loaded_block(index) as block:
+            hidden = calls[index].run(block, hidden)
+    return decoder.final(hidden)
+
+
+def _losses(decoder: StreamedDecoder, tokenizer: Any) -> dict[str, float]:
     """Built-in text → mean loss, nats per token."""
     ids = [list(tokenizer(text).input_ids) for text in READING.values()]
-    (hidden,) = final_hidden(decoder, [_padded(ids)], reporter, "Reading built-in texts")
+    hidden = _final(decoder, ids)
     losses = {}
     with decoder.loaded_head():
         for row, (kind, own) in enumerate(zip(READING, ids, strict=True)):
@@ -139,25 +153,21 @@ def _losses(decoder: StreamedDecoder, tokenizer: Any, reporter: Reporter) -> dic
     return losses
 
 
-def _generate(decoder: StreamedDecoder, tokenizer: Any, reporter: Reporter) -> list[tuple[str, list[int]]]:
+def _generate(
+    decoder: StreamedDecoder, tokenizer: Any, advance: Callable[[int], None]
+) -> list[tuple[str, list[int]]]:
     """Prompts and the likeliest tokens after each, all prompts at once."""
     begun = [(prompt, list(tokenizer(prompt).input_ids)) for prompt in prompts()]
     rows = [list(ids) for _, ids in begun if ids]
-    for number in range(1, GENERATED_TOKENS + 1):
-        what = f"Letting the model speak, token {number} of {GENERATED_TOKENS}"
-        (hidden,) = final_hidden(decoder, [_padded(rows)], reporter, what)
+    for _ in range(GENERATED_TOKENS):
+        hidden = _final(decoder, rows)
         last = torch.stack([hidden[row, len(ids) - 1] for row, ids in enumerate(rows)])
         for row, token in enumerate(_finite(decoder.logits(last), decoder).argmax(-1).tolist()):
             rows[row].append(int(token))
+        advance(1)
     return [
         (prompt, row[len(ids) :]) for (prompt, ids), row in zip([b for b in begun if b[1]], rows, strict=True)
     ]
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Token ids `[B, T]`, filled on the right, which no earlier position sees."""
-    longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
 
 
 def _finite(logits: Tensor, decoder: StreamedDecoder) -> Tensor:

