@@ -3,12 +3,9 @@
 Goes block by block and file by file; in memory are one block's codes and one tensor.
 """
 
-import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +13,15 @@ from torch import Tensor
 from quantflow.errors import QuantizationError, SourceError
 from quantflow.formats.assembly import ARTIFACT_FOLDER, Assembly, save_assembly
 from quantflow.formats.awq import WEIGHT, linear_tensors, quantization_config
+from quantflow.formats.folder import (
+    CONFIG_FILE,
+    MAX_SHARD_BYTES,
+    artifact_config,
+    copy_companions,
+    folder_bytes,
+    write_json,
+    write_provenance,
+)
 from quantflow.formats.params import AssembleParams
 from quantflow.formats.plan import (
     Entry,
@@ -26,24 +32,13 @@ from quantflow.formats.plan import (
     shard_index,
     unit_precisions,
 )
-from quantflow.formats.read import CONFIG_FILE, open_artifact
+from quantflow.formats.read import open_artifact
 from quantflow.model.families import family_of
 from quantflow.model.safetensors_file import write_safetensors
 from quantflow.model.weights import SafetensorsReader
-from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.codes import BlockCodes, LinearCodes, block_file, load_block, quantized_linears
-from quantflow.source.checkpoint import Checkpoint, load_checkpoint
-from quantflow.source.identify import TOKENIZER_FILES
-
-PROVENANCE_FILE = "quantflow.json"
-SCHEMA_VERSION = 1
-MAX_SHARD_BYTES = 4_000_000_000
-"""Below the 4 GiB that FAT file systems and some object stores take in one piece."""
-
-COPIED_FILES = ("generation_config.json", *TOKENIZER_FILES)
-NAMED_ORIGINS = ("hub", "wheel")
-"""Kinds of source whose uri says where anyone can get it; a local path says nothing elsewhere."""
+from quantflow.source.checkpoint import load_checkpoint
 
 
 def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
@@ -81,21 +76,18 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
             )
     linears = {f"{family.block_name(index)}.{name}" for index in range(blocks) for name in family.linears}
     kept = tuple(sorted(linears - quantized))
-    config = _artifact_config(
-        checkpoint, half_name, quantization_config(params.group_size, ("lm_head", *kept))
-    )
+    config = artifact_config(checkpoint, half_name)
+    config["quantization_config"] = quantization_config(params.group_size, ("lm_head", *kept))
     for name, content in {CONFIG_FILE: config, **shard_index(shards)}.items():
-        _write_json(folder / name, content)
-    for name in COPIED_FILES:
-        if (checkpoint.folder / name).is_file():
-            shutil.copyfile(checkpoint.folder / name, folder / name)
-    _write_json(folder / PROVENANCE_FILE, _provenance(params, checkpoint, precisions, folder))
+        write_json(folder / name, content)
+    copy_companions(checkpoint, folder)
+    write_provenance(checkpoint, folder, {**params.model_dump(mode="json"), "precisions": precisions})
     open_artifact(folder)
     assembly = Assembly(
         folder=folder,
         name=params.name,
         format=params.format,
-        bytes=sum(path.stat().st_size for path in folder.iterdir()),
+        bytes=folder_bytes(folder),
         weight_bytes=sum(entry.bytes for entry in entries),
         source_weight_bytes=sum(reader.spec(name).bytes for name in reader.names()),
         quantized_linears=len(quantized),
@@ -184,42 +176,3 @@ def _report_conversions(
             tensors=len(converted),
             dtype=half_name,
         )
-
-
-def _artifact_config(checkpoint: Checkpoint, dtype: str, quantization: dict[str, Any]) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((checkpoint.folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    config["dtype"] = dtype
-    if "torch_dtype" in config:  # what transformers before 5 called it
-        config["torch_dtype"] = dtype
-    config["quantization_config"] = quantization
-    return config
-
-
-def _provenance(
-    params: AssembleParams, checkpoint: Checkpoint, precisions: Mapping[str, str], folder: Path
-) -> dict[str, Any]:
-    source = {
-        "identity": checkpoint.identity,
-        "kind": checkpoint.kind,
-        "dtype": checkpoint.dtype,
-        "model_type": checkpoint.model_type,
-    }
-    if checkpoint.kind in NAMED_ORIGINS:
-        source["uri"] = checkpoint.uri
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "name": params.name,
-        "format": params.format,
-        "method": params.method,
-        "bits": params.bits,
-        "group_size": params.group_size,
-        "source": source,
-        "precisions": precisions,
-        "files": {path.name: file_digest(path) for path in folder.iterdir()},
-    }
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(
-        json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
-    )

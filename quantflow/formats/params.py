@@ -1,4 +1,4 @@
-"""What the assemble stage needs to know."""
+"""What the assemble stage needs to know, for each format."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from quantflow.pipeline.stage import StageParams
 
 
 class AssembleParams(StageParams):
-    """Parameters of the assemble stage.
+    """Parameters of the assemble stage of a quantized artifact.
 
     Attributes:
         name: The artifact's name.
@@ -23,3 +23,17 @@ class AssembleParams(StageParams):
     method: Literal["awq"] = "awq"
     bits: Literal[4]
     group_size: int = Field(gt=0)
+
+
+class ExportParams(StageParams):
+    """Parameters of the assemble stage of a lossless export.
+
+    Attributes:
+        name: The artifact's name.
+        format: Layout on disk.
+        dtype: What weights are stored in.
+    """
+
+    name: str
+    format: Literal["hf"]
+    dtype: Literal["float16", "bfloat16"]

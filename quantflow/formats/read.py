@@ -2,28 +2,50 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from quantflow.errors import ArtifactError
 from quantflow.formats.awq_reader import AwqReader
-from quantflow.model.weights import WeightReader
-
-CONFIG_FILE = "config.json"
+from quantflow.formats.folder import CONFIG_FILE, PROVENANCE_FILE
+from quantflow.model.weights import SafetensorsReader, WeightReader
 
 
 def open_artifact(folder: Path) -> WeightReader:
     """A reader of the artifact's weights, by its config.json's `quantization_config`.
 
+    A folder without one is a lossless export if its quantflow.json says so, and not otherwise: a quantized
+    artifact that lost its `quantization_config` must not be read as something else.
+
     Raises:
         ArtifactError: If the folder is no artifact of a format that QuantFlow reads, or is damaged.
     """
     path = folder / CONFIG_FILE
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))["quantization_config"]
-        method = settings["quant_method"]
-    except (OSError, ValueError, KeyError, TypeError) as cause:
+    settings = _read_object(path).get("quantization_config")
+    if settings is None and _says_it_is_plain(folder):
+        return SafetensorsReader(folder, ArtifactError)
+    method = settings.get("quant_method") if isinstance(settings, dict) else None
+    if not isinstance(settings, dict) or method is None:
         raise ArtifactError(
             "has no config.json with a quantization_config that says how it is quantized", where=str(folder)
-        ) from cause
+        )
     if method != "awq":
         raise ArtifactError(f"quant_method {method!r} is not one QuantFlow reads; awq is", where=str(path))
     return AwqReader(folder, settings)
+
+
+def _says_it_is_plain(folder: Path) -> bool:
+    path = folder / PROVENANCE_FILE
+    return path.is_file() and _read_object(path).get("format") == "hf"
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as cause:
+        raise ArtifactError(
+            f"has no {path.name} that can be read, which says how it is quantized (quantization_config)",
+            where=str(path.parent),
+        ) from cause
+    if not isinstance(content, dict):
+        raise ArtifactError(f"{path.name} is not a JSON object", where=str(path))
+    return content

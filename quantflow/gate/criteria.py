@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.statistics import RatioEstimate, needed_clusters, ratio_estimate
 from quantflow.gate.verdict import Verdict
+from quantflow.inspection.record import near_random_loss
 from quantflow.measure.measurement import Samples
 
 
@@ -18,9 +19,10 @@ class CriterionResult(BaseModel):
 
     Attributes:
         artifact: The artifact judged.
-        name: The criterion's key in the recipe's gate: `perplexity` or `kl`.
+        name: The criterion's key in the recipe's gate, `perplexity` or `kl`; `baseline` where it is the
+            baseline that nothing can be held against.
         slice: The part of the evaluation data it concerns; `all` for the whole.
-        metric: What is measured: `perplexity` or `kl_mean` (nats per token).
+        metric: What is measured: `perplexity`, `kl_mean` or `nll` (nats per token).
         baseline: The baseline's value of the metric; None for KL, which is measured against it.
         value: The artifact's value of the metric.
         delta: What is held against the margin: the relative increase of perplexity (fraction), or the KL.
@@ -127,6 +129,36 @@ def unjudged(
     """Both criteria as errors, where the samples cannot be compared at all."""
     margins = ((_PERPLEXITY, max_increase), (_KL, max_mean_kl))
     return tuple(_error(artifact, criterion, margin, reason) for criterion, margin in margins)
+
+
+def baseline_criterion(artifact: str, baseline: Samples, vocab_size: int) -> CriterionResult | None:
+    """Whether the baseline reads the evaluation text at all; None where it does, and nothing has to be said.
+
+    Agreement with a model that guesses says nothing: an artifact of one must not pass, however close it
+    stays.
+
+    Args:
+        artifact: Name of the artifact.
+        baseline: Samples of the lossless model.
+        vocab_size: Tokens it can choose from.
+    """
+    limit = near_random_loss(vocab_size)
+    loss = float(baseline.nll.astype(np.float64).mean()) if baseline.nll.size else 0.0
+    if not loss >= limit:  # a loss that is no number is for the perplexity criterion to name
+        return None
+    return CriterionResult(
+        artifact=artifact,
+        name="baseline",
+        metric="nll",
+        baseline=loss if math.isfinite(loss) else None,
+        margin=limit,
+        n=int(baseline.nll.size),
+        n_clusters=int(np.unique(baseline.document).size),
+        verdict=Verdict.INCONCLUSIVE,
+        reason=f"The baseline predicts the evaluation text no better than chance ({loss:.2f} nats per "
+        f"token, {math.log(vocab_size):.2f} being those of a guess), so that to agree with it says nothing: "
+        "the model is broken, or the text is of a kind that it does not know.",
+    )
 
 
 def perplexity_criterion(

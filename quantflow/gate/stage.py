@@ -8,9 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
-from quantflow.gate.criteria import CriterionResult, GateResult, kl_criterion, perplexity_criterion, unjudged
+from quantflow.gate.criteria import (
+    CriterionResult,
+    GateResult,
+    baseline_criterion,
+    kl_criterion,
+    perplexity_criterion,
+    unjudged,
+)
 from quantflow.gate.params import GateParams
 from quantflow.gate.verdict import Verdict, combine
+from quantflow.inspection.record import load_inspection
 from quantflow.measure.measurement import Samples, load_samples
 from quantflow.pipeline.events import Reporter
 
@@ -22,7 +30,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
 
     Args:
         params: The artifact's name and margins.
-        inputs: Finished outputs of `data`, `baseline` and `measure`.
+        inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`.
         output: Folder to write to.
         reporter: Shows progress.
     """
@@ -33,6 +41,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             expected=scored_documents(windows),
             baseline=load_samples(inputs["baseline"]),
             measured=load_samples(inputs["measure"]),
+            vocab_size=load_inspection(inputs["inspect"]).vocab_size,
         )
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")
@@ -45,7 +54,11 @@ def load_gate(stage_output: Path) -> GateResult:
 
 
 def judge(
-    params: GateParams, expected: NDArray[np.int32], baseline: Samples, measured: Samples
+    params: GateParams,
+    expected: NDArray[np.int32],
+    baseline: Samples,
+    measured: Samples,
+    vocab_size: int,
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
@@ -54,6 +67,7 @@ def judge(
         expected: Document of every position that had to be scored, [positions], in order.
         baseline: Samples of the lossless model.
         measured: Samples of the artifact.
+        vocab_size: Tokens that the model can choose from.
     """
     problem = _pairing_problem(expected, baseline, measured)
     if problem is not None:
@@ -63,6 +77,9 @@ def judge(
             perplexity_criterion(params.artifact, baseline, measured, params.max_increase),
             kl_criterion(params.artifact, measured, params.max_mean_kl),
         )
+        guessing = baseline_criterion(params.artifact, baseline, vocab_size)
+        if guessing is not None:
+            criteria = (guessing, *criteria)
     verdict, reason = summarise(criteria)
     return GateResult(artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason)
 

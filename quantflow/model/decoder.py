@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from accelerate import init_empty_weights
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from quantflow.errors import SourceError
+from quantflow.model.config import CONFIG_FILE, load_config
 from quantflow.model.families import Family, family_of
 from quantflow.model.weights import WeightReader
 
@@ -68,9 +69,9 @@ class StreamedDecoder:
         self.reader = reader
         self.device = torch.device(device)
         self.dtype = dtype
-        self.config = _load_config(folder)
+        self.config = load_config(folder)
         self.family: Family = family_of(self.config.model_type)
-        self._model = _build(self.config, dtype, folder)
+        self._model = _build(self.config, dtype, folder).eval()
         self._base: nn.Module = self._model.base_model
         self._blocks: Sequence[Any] = self._model.get_submodule(self.family.blocks)
         for module in self._model.modules():
@@ -102,10 +103,15 @@ class StreamedDecoder:
         """Number of logits per position."""
         return int(self.config.vocab_size)
 
-    def stored_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Every tensor that the model reads, by the name it is stored under, with the shape it must have."""
-        parameters = self._model.named_parameters(remove_duplicate=False)
-        return {self._stored_name(name): tuple(parameter.shape) for name, parameter in parameters}
+    def expected_tensors(self) -> Mapping[str, tuple[int, ...]]:
+        """What the weights have to hold, by the names they are stored under: the shape of each tensor.
+
+        Of tensors that are tied to one another, one is expected.
+        """
+        return {
+            self._stored_name(name): tuple(parameter.shape)
+            for name, parameter in self._model.named_parameters(remove_duplicate=False)
+        }
 
     @contextmanager
     def loaded_embedding(self) -> Iterator[None]:
@@ -220,29 +226,16 @@ class StreamedDecoder:
 
 
 def _build(config: Any, dtype: torch.dtype, folder: Path) -> Any:
+    """The model without weights; only its buffers are real."""
     build: Any = AutoModelForCausalLM.from_config
     try:
         with init_empty_weights(include_buffers=False):
-            model = build(config, dtype=dtype, attn_implementation="sdpa", trust_remote_code=False)
-    except Exception as cause:  # config.json is foreign data: what it makes transformers stumble over is open
+            return build(config, dtype=dtype, attn_implementation="sdpa", trust_remote_code=False)
+    except Exception as cause:  # a config may name an activation or a rotary embedding that there is not
         raise SourceError(
-            f"transformers cannot build a model from it: {type(cause).__name__}: {cause}",
-            where=str(folder / "config.json"),
-            hint="Get the file again, or the model's whole folder.",
+            f"transformers cannot build what config.json describes: {type(cause).__name__}: {cause}",
+            where=str(folder / CONFIG_FILE),
         ) from cause
-    return model.eval()
-
-
-def _load_config(folder: Path) -> Any:
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as cause:  # foreign data, as in _build
-        raise SourceError(
-            f"has no config.json that transformers can read: {cause}", where=str(folder)
-        ) from cause
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    return config
 
 
 @contextmanager

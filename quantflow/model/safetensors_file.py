@@ -6,7 +6,7 @@ memory rather than mapped, so that a block's weights are gone from the process w
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -32,6 +32,9 @@ DTYPE_NAMES: Mapping[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.
 
 MAX_HEADER_BYTES = 100_000_000
 """The format's reference implementation refuses longer headers; a length beyond it is a damaged file."""
+
+CHUNK_BYTES = 64 << 20
+"""What is read at once of a tensor that is looked through and not kept: few calls, and little memory."""
 
 LENGTH_BYTES = 8
 """The file begins with the header's length as a little-endian 64-bit integer; data is aligned to as much."""
@@ -86,6 +89,8 @@ class SafetensorsFile:
                 header, self._data_start = _read_header(file, size)
         except OSError as cause:
             raise error(f"cannot be read: {cause.strerror}", where=str(path)) from cause
+        except ValueError as cause:  # an index can name what is no file name at all
+            raise error(f"cannot be read: {cause}", where=ascii(str(path))) from cause
         except _Damaged as cause:
             raise error(
                 str(cause), where=str(path), hint="The file is damaged or incomplete: get it again."
@@ -108,17 +113,34 @@ class SafetensorsFile:
         Raises:
             QuantFlowError: Of the file's error class, if it has no such tensor or cannot be read whole.
         """
+        spec, begin = self._entry(name)
+        data = self._bytes(name, begin, spec.bytes)
+        return data.view(spec.dtype).reshape(spec.shape)
+
+    def chunks(self, name: str) -> Iterator[torch.Tensor]:
+        """A tensor's elements in order, as stored, in flat pieces of at most `CHUNK_BYTES`.
+
+        Raises:
+            QuantFlowError: Of the file's error class, if it has no such tensor or cannot be read whole.
+        """
+        spec, begin = self._entry(name)
+        for at in range(0, spec.bytes, CHUNK_BYTES):
+            yield self._bytes(name, begin + at, min(CHUNK_BYTES, spec.bytes - at)).view(spec.dtype)
+
+    def _entry(self, name: str) -> tuple[TensorSpec, int]:
         if name not in self._entries:
             raise self._error(f"has no tensor {name}", where=str(self.path))
-        spec, begin = self._entries[name]
-        data = torch.empty(spec.bytes, dtype=torch.uint8)
+        return self._entries[name]
+
+    def _bytes(self, name: str, begin: int, count: int) -> torch.Tensor:
+        data = torch.empty(count, dtype=torch.uint8)
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(self._data_start + begin)
                 _read_exactly(file, data.numpy().data)
         except (OSError, _Damaged) as cause:
             raise self._error(f"cannot be read: {cause}", where=f"{self.path}: {name}") from cause
-        return data.view(spec.dtype).reshape(spec.shape)
+        return data
 
 
 def write_safetensors(

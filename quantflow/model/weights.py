@@ -1,6 +1,7 @@
 """Where a decoder's weights come from: one tensor at a time, by full name."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -44,6 +45,7 @@ class SafetensorsReader:
         self.folder = folder
         self._error = error
         self._files: dict[str, SafetensorsFile] = {}
+        self._unindexed: frozenset[str] = frozenset()
         if (folder / INDEX_FILE).is_file():
             self._open_shards(folder / INDEX_FILE)
         elif (folder / SINGLE_FILE).is_file():
@@ -56,7 +58,7 @@ class SafetensorsReader:
         try:
             weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             shards = {name: Path(shard).name for name, shard in weight_map.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
             raise self._error("is no index of safetensors shards", where=str(index)) from cause
         opened: dict[str, SafetensorsFile] = {}
         for name, shard in sorted(shards.items()):
@@ -69,6 +71,18 @@ class SafetensorsReader:
                     f"says that {name} is in {shard}, which has no such tensor", where=str(index)
                 )
             self._files[name] = opened[shard]
+        stored = {name for file in opened.values() for name in file.specs}
+        self._unindexed = frozenset(stored - shards.keys())
+
+    @property
+    def shards(self) -> frozenset[str]:
+        """Names of the files that hold the tensors."""
+        return frozenset(file.path.name for file in self._files.values())
+
+    @property
+    def unindexed(self) -> frozenset[str]:
+        """Tensors that lie in a shard without the index naming them; they are not read."""
+        return self._unindexed
 
     def names(self) -> frozenset[str]:
         """Names of all tensors in the folder."""
@@ -89,6 +103,14 @@ class SafetensorsReader:
             QuantFlowError: Of the reader's error class, if there is no such tensor or it cannot be read.
         """
         return self._file_of(name).read(name)
+
+    def chunks(self, name: str) -> Iterator[torch.Tensor]:
+        """A tensor's elements in order, as stored, in flat pieces that take little memory.
+
+        Raises:
+            QuantFlowError: Of the reader's error class, if there is no such tensor or it cannot be read.
+        """
+        return self._file_of(name).chunks(name)
 
     def _file_of(self, name: str) -> SafetensorsFile:
         if name not in self._files:

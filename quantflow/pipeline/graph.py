@@ -3,15 +3,17 @@
 from pathlib import Path
 
 from quantflow.data.params import DataParams
-from quantflow.formats.params import AssembleParams
+from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
+from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, QuantizeParams
+from quantflow.recipe.artifacts import Artifact, AwqArtifact, HfArtifact
 from quantflow.recipe.margins import margins
-from quantflow.recipe.schema import Artifact, Recipe
+from quantflow.recipe.schema import Recipe
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
 
@@ -34,13 +36,13 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
     ref = parse(recipe.model.source, recipe.base)
-    data = recipe.data
+    data, pickle = recipe.data, recipe.model.allow_pickle
     return (
         Stage(
             name="source",
             function="quantflow.source.stage:run",
-            params=source_params(ref, recipe.model.revision, digests.digest),
-            external={str(path): digests.digest(path) for path in external_files(ref)},
+            params=source_params(ref, recipe.model.revision, digests.digest, allow_pickle=pickle),
+            external={str(path): digests.digest(path) for path in external_files(ref, allow_pickle=pickle)},
         ),
         Stage(
             name="check",
@@ -49,6 +51,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                 group_sizes={
                     f"artifacts[{index}].group_size": artifact.group_size
                     for index, artifact in enumerate(recipe.artifacts)
+                    if isinstance(artifact, AwqArtifact)
                 },
                 window_lengths={
                     "data.calibration.length": data.calibration.length,
@@ -56,6 +59,13 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                 },
             ),
             inputs={"source": "source"},
+        ),
+        Stage(
+            name="inspect",
+            function="quantflow.inspection.stage:run",
+            params=InspectParams(device=machine.device, allow_suspect=recipe.model.allow_suspect),
+            inputs={"source": "source"},
+            on_device=True,
         ),
         Stage(
             name="data",
@@ -88,34 +98,7 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     limits = margins(recipe, artifact)
     return (
-        Stage(
-            name=f"quantize:{name}",
-            function="quantflow.quantize.stage:run",
-            params=QuantizeParams(
-                method=artifact.method,
-                bits=artifact.bits,
-                group_size=artifact.group_size,
-                device=device,
-                batch_tokens=batch_tokens,
-            ),
-            inputs={"source": "source", "data": "data"},
-            on_device=True,
-            artifact=name,
-            resumable=True,
-        ),
-        Stage(
-            name=f"assemble:{name}",
-            function="quantflow.formats.assemble:run",
-            params=AssembleParams(
-                name=name,
-                format=artifact.format,
-                method=artifact.method,
-                bits=artifact.bits,
-                group_size=artifact.group_size,
-            ),
-            inputs={"source": "source", "quantize": f"quantize:{name}"},
-            artifact=name,
-        ),
+        *_making_stages(artifact, machine, batch_tokens),
         Stage(
             name=f"measure:{name}",
             function="quantflow.measure.artifact:run",
@@ -136,7 +119,56 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
             params=GateParams(
                 artifact=name, max_increase=limits.max_increase, max_mean_kl=limits.max_mean_kl
             ),
-            inputs={"data": "data", "baseline": "baseline", "measure": f"measure:{name}"},
+            inputs={
+                "inspect": "inspect",
+                "data": "data",
+                "baseline": "baseline",
+                "measure": f"measure:{name}",
+            },
+            artifact=name,
+        ),
+    )
+
+
+def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> tuple[Stage, ...]:
+    """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
+    name = artifact.name
+    if isinstance(artifact, HfArtifact):
+        export = Stage(
+            name=f"assemble:{name}",
+            function="quantflow.formats.export:run",
+            params=ExportParams(name=name, format=artifact.format, dtype=artifact.dtype),
+            inputs={"source": "source"},
+            artifact=name,
+        )
+        return (export,)
+    return (
+        Stage(
+            name=f"quantize:{name}",
+            function="quantflow.quantize.stage:run",
+            params=QuantizeParams(
+                method=artifact.method,
+                bits=artifact.bits,
+                group_size=artifact.group_size,
+                device=machine.device,
+                batch_tokens=batch_tokens,
+            ),
+            inputs={"source": "source", "data": "data"},
+            on_device=True,
+            artifact=name,
+            resumable=True,
+        ),
+        Stage(
+            name=f"assemble:{name}",
+            function="quantflow.formats.assemble:run",
+            params=AssembleParams(
+                name=name,
+                format=artifact.format,
+                method=artifact.method,
+                bits=artifact.bits,
+                group_size=artifact.group_size,
+            ),
+            inputs={"source": "source", "quantize": f"quantize:{name}"},
             artifact=name,
         ),
     )

@@ -17,7 +17,8 @@ from quantflow.pipeline.code import code_identity
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
-from quantflow.recipe.schema import Artifact, Recipe
+from quantflow.recipe.artifacts import Artifact, HfArtifact
+from quantflow.recipe.schema import Recipe
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -117,11 +118,17 @@ def _artifact(
         name=artifact.name,
         path=artifact_path(recipe, artifact),
         format=artifact.format,
-        scheme=Scheme(method=artifact.method, bits=artifact.bits, group_size=artifact.group_size),
+        scheme=_scheme(artifact),
         bytes=load_assembly(assembled.folder).bytes if assembled else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=load_measurement(measured.folder) if measured else None,
     )
+
+
+def _scheme(artifact: Artifact) -> Scheme:
+    if isinstance(artifact, HfArtifact):
+        return Scheme(bits=artifact.bits, dtype=artifact.dtype)
+    return Scheme(method=artifact.method, bits=artifact.bits, group_size=artifact.group_size)
 
 
 def artifact_path(recipe: Recipe, artifact: Artifact) -> str:

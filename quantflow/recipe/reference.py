@@ -12,10 +12,11 @@ def reference_page(schema: Schema) -> str:
     Args:
         schema: What `quantflow.recipe.json_schema.json_schema` gives.
     """
-    rows = "\n".join(
+    written = (
         f"| `{key}` | {_kind(entry)} | {'yes' if required else ''} | {_text(entry, schema)} |"
         for key, entry, required in _keys(schema, schema, "")
     )
+    rows = "\n".join(dict.fromkeys(written))  # what artifacts of every format have is there once
     return (
         "# Recipe keys\n\n"
         "Made from the schema by `python -m quantflow.recipe.reference > docs/recipe-keys.md`; "
@@ -56,7 +57,13 @@ def _kind(entry: Schema) -> str:
         return " or ".join(_kind(choice) for choice in choices)
     if "$ref" in entry:
         return "section"
-    names = {"string": "text", "integer": "whole number", "number": "number", "array": "list"}
+    names = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "array": "list",
+        "boolean": "true or false",
+    }
     return names.get(str(entry.get("type")), "section")
 
 

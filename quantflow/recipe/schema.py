@@ -4,23 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL
-
-# Names become folders and words of a command line, on file systems that fold case, too.
-NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
-NAME_MAX = 64
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=NAME_MAX)]
+from quantflow.recipe.artifacts import Artifact, names_are_unique
+from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, by_bits
+from quantflow.recipe.section import Name, Section
 
 # A window shorter than this has hardly any context; one longer than any model's context is a slip of the pen.
 SHORTEST_WINDOW, LONGEST_WINDOW = 8, 131_072
@@ -32,12 +21,6 @@ SHARE_TOLERANCE = 1e-6
 WindowLength = Annotated[int, Field(ge=SHORTEST_WINDOW, le=LONGEST_WINDOW)]
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Margin = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """Base of every mapping in a recipe: strict types, no unknown keys, immutable."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class Model(Section):
@@ -54,6 +37,19 @@ class Model(Section):
         min_length=1,
         description="Commit, tag or branch of a hub model; pin a full commit hash to get the same model "
         "every time. Only for hub ids. Default: null, the hub's main branch.",
+    )
+    allow_pickle: bool = Field(
+        default=False,
+        description="Whether a model that has pickled weights only (pytorch_model*.bin) may be read: by "
+        "torch's restricted loader, which builds nothing but tensors, and stored as safetensors. "
+        "Default: false.",
+    )
+    allow_suspect: bool = Field(
+        default=False,
+        description="Whether to go on with a model that looks broken: a tokenizer that does not give text "
+        "back, a baseline that predicts no better than chance. Each finding is then an event; the gate still "
+        "passes nothing that is compared with a baseline that cannot read the evaluation text. "
+        "Default: false.",
     )
 
 
@@ -124,52 +120,13 @@ class Data(Section):
     )
 
 
-class Artifact(Section):
-    """One quantized model to make."""
-
-    name: Name = Field(
-        description="Name of the artifact and of its folder: a-z, 0-9, `.`, `_`, `-`. Unique in the recipe."
-    )
-    format: Literal["awq"] = Field(description="File format: awq (AutoAWQ's gemm layout).")
-    method: Literal["awq"] = Field(
-        default="awq", description="Quantization method: awq (activation-aware scales). Default: awq."
-    )
-    bits: Literal[4] = Field(description="Bits per weight: 4.")
-    group_size: Literal[32, 64, 128] = Field(
-        default=128,  # what AWQ models are published with and kernels are tuned for
-        description="Input channels that share one scale and zero point: 32, 64 or 128. Has to divide the "
-        "input width of every layer. Default: 128.",
-    )
-
-
-def repeated(names: list[object]) -> tuple[int, int] | None:
-    """Find the first name that an earlier one already has: (its index, the earlier one's index)."""
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            return index, names.index(name)
-    return None
-
-
-def _names_are_unique(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
-    found = repeated([artifact.name for artifact in artifacts])
-    if found is not None:
-        raise PydanticCustomError(
-            "repeated_name",
-            "the name is that of artifacts[{first}], too",
-            {"index": found[0], "first": found[1]},
-        )
-    return artifacts
-
-
 class PerplexityMargin(Section):
     """What perplexity may lose."""
 
     max_increase: Margin | None = Field(
         default=None,
         description="Largest relative increase of perplexity over the baseline, a fraction (0.03 is 3 %). "
-        "Default: "
-        + ", ".join(f"{margin} for {bits} bits" for bits, margin in sorted(DEFAULT_MAX_INCREASE.items()))
-        + ".",
+        f"Default: {by_bits(DEFAULT_MAX_INCREASE)}. What is not quantized never gets more than its default.",
     )
 
 
@@ -179,7 +136,7 @@ class KlMargin(Section):
     max_mean: Margin | None = Field(
         default=None,
         description="Largest mean KL divergence of the artifact from the baseline, nats per token. "
-        f"Default: {DEFAULT_MAX_MEAN_KL}.",
+        f"Default: {by_bits(DEFAULT_MAX_MEAN_KL)}. What is not quantized never gets more than its default.",
     )
 
 
@@ -236,8 +193,8 @@ class Recipe(Section):
     )
     model: Model = Field(description="The lossless model to start from.")
     data: Data = Field(description="Your own business text: what is calibrated and judged on.")
-    artifacts: Annotated[tuple[Artifact, ...], AfterValidator(_names_are_unique)] = Field(
-        min_length=1, strict=False, description="The quantized models to make, one or more."
+    artifacts: Annotated[tuple[Artifact, ...], AfterValidator(names_are_unique)] = Field(
+        min_length=1, strict=False, description="The models to make, one or more."
     )
     gate: Gate = Field(
         default=Gate(), description="What an artifact has to keep to pass; every criterion counts."

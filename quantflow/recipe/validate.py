@@ -1,15 +1,16 @@
 """Validation of a recipe's plain data, in the words of a recipe rather than of the library that checks it."""
 
 import difflib
-from collections.abc import Iterator, Mapping
-from typing import Any, get_args, get_origin
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from quantflow.recipe.artifacts import repeated
+from quantflow.recipe.keys import TAG, Key, all_keys, key_at, tag_of
 from quantflow.recipe.nodes import ListNode, Loc, MapNode, Node, Place, Problem, Scalar, dotted, walk
-from quantflow.recipe.schema import Recipe, Section, repeated
+from quantflow.recipe.schema import Recipe
+from quantflow.recipe.section import Section
 
 # Ratio of difflib from which a word is taken for a misspelling: `torhc` is 0.8 like `torch`, while `gpu`,
 # which means `cuda`, is 0.67 like `cpu`.
@@ -23,7 +24,9 @@ _WANTED = {
     "int_from_float": "a whole number",
     "float_type": "a number",
     "finite_number": "a finite number",
+    "bool_type": "true or false",
     "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
     "tuple_type": "a list",
 }
 _BOUNDS = {
@@ -58,23 +61,25 @@ def validate(root: MapNode, data: Mapping[str, object]) -> Recipe | list[Problem
 
 def _is_echo(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> bool:
     """Whether a list is called too short only because its entries, reported themselves, were not counted."""
-    node = nodes.get(detail["loc"])
+    node = nodes.get(key_at(detail["loc"]).loc)
     return detail["type"] == "too_short" and isinstance(node, ListNode) and bool(node.items)
 
 
 def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:
-    loc, kind, context = detail["loc"], detail["type"], detail.get("ctx", {})
-    node = nodes.get(loc)
+    kind, context = detail["type"], detail.get("ctx", {})
+    # Which section an entry is meant to be is decided by one key: that key is at fault.
+    key = key_at((*detail["loc"], TAG) if kind.startswith("union_tag_") else detail["loc"])
+    loc, node = key.loc, nodes.get(key.loc)
     text = node.text if isinstance(node, Scalar) else ""
     written = f"`{text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + '…'}`" if text else "nothing"
+    got = written if node is None or isinstance(node, Scalar) else _kind_of(node)
     if kind == "extra_forbidden":
-        message, hint = "there is no such key", _key_hint(loc)
-    elif kind == "missing":
-        message, hint = "this key is missing", _description(loc)
-    elif kind == "literal_error":
-        allowed = [str(value) for value in _literals(_field(loc))]
-        message = f"{written} is not allowed"
-        hint = f"{_nearest(text, allowed)}Allowed: {_listed(allowed)}. {_description(loc)}"
+        message, hint = "there is no such key", _key_hint(key)
+    elif kind in ("missing", "union_tag_not_found"):
+        message, hint = "this key is missing", key.description
+    elif kind in ("literal_error", "union_tag_invalid"):
+        message = f"{got} is not allowed"
+        hint = f"{_nearest(text, key.literals)}Allowed: {_listed(key.literals)}. {key.description}"
     elif kind == "repeated_name":
         loc = (*loc, context["index"], "name")
         message, hint = detail["msg"], "Each artifact has a folder of its own: give each its own name."
@@ -84,15 +89,14 @@ def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:
     elif kind == "string_too_long":
         message, hint = f"longer than {context['max_length']} characters", ""
     elif kind in ("string_too_short", "too_short"):
-        message, hint = "must not be empty", _description(loc)
+        message, hint = "must not be empty", key.description
     elif kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
-        message, hint = f"{written} is out of range: {words} {context[bound]} is allowed", _description(loc)
+        message, hint = f"{written} is out of range: {words} {context[bound]} is allowed", key.description
     elif kind in _WANTED:
-        got = written if node is None or isinstance(node, Scalar) else _kind_of(node)
-        message, hint = f"has to be {_WANTED[kind]}, this is {got}", _type_hint(kind, loc, node)
+        message, hint = f"has to be {_WANTED[kind]}, this is {got}", _type_hint(kind, key, node)
     else:
-        message, hint = detail["msg"], _description(loc)
+        message, hint = detail["msg"], key.description
     return Problem(place_of(loc, nodes), dotted(loc), message, hint)
 
 
@@ -114,88 +118,48 @@ def _repeated_names(data: Mapping[str, object], nodes: Mapping[Loc, Node]) -> It
         yield Problem(place_of(loc, nodes), dotted(loc), message, "Give each artifact its own name.")
 
 
-def _type_hint(kind: str, loc: Loc, node: Node | None) -> str:
-    field = _field(loc)
+def _type_hint(kind: str, key: Key, node: Node | None) -> str:
     if kind == "string_type":
-        return "Put it in quotes." if isinstance(node, Scalar) and node.text else _description(loc)
-    if kind == "model_type":
-        section = _section_of(field.annotation) if field else None
-        if isinstance(node, Scalar) and not node.text and field and not field.is_required():
+        return "Put it in quotes." if isinstance(node, Scalar) and node.text else key.description
+    if kind in ("model_type", "model_attributes_type"):
+        if isinstance(node, Scalar) and not node.text and not key.is_required:
             return "Remove the key to use its defaults."
-        return f"Keys: {_listed(sorted(section.model_fields))}." if section else ""
+        return f"Keys: {_listed(_keys_of(key.sections))}." if key.sections else ""
     if kind == "tuple_type":
         return "Write [first, second], or one entry a line, each after a `- `."
     if isinstance(node, Scalar) and not node.plain:
         return "Write it without quotes."
     if isinstance(node, Scalar) and node.text.replace("_", "").isdecimal():
         return f"Write {node.text.replace('_', '')}, without underscores."
-    return _description(loc)
+    return key.description
 
 
 def _kind_of(node: Node) -> str:
     return "a mapping" if isinstance(node, MapNode) else "a list"
 
 
-def _key_hint(loc: Loc) -> str:
-    section = _section_at(loc[:-1])
-    key = str(loc[-1])
-    if section is None:
+def _key_hint(key: Key) -> str:
+    if not key.holders:
         return ""
-    allowed = sorted(section.model_fields)
-    near = _nearest(key, allowed)
-    elsewhere = [path for path in _all_keys(Recipe, "") if path.rpartition(".")[2] == key]
+    name, allowed = str(key.loc[-1]), _keys_of(key.holders)
+    others = [str(tag_of(section)) for section in key.siblings if name in section.model_fields]
+    near = f"It goes with {TAG} {_listed(others)}. " if others else _nearest(name, allowed)
+    elsewhere = [path for path in dict.fromkeys(all_keys()) if path.rpartition(".")[2] == name]
     if not near and elsewhere:
         near = f"Did you mean {_listed(elsewhere)}? "
     return f"{near}Allowed here: {_listed(allowed)}."
 
 
-def _nearest(word: str, allowed: list[str]) -> str:
+def _keys_of(sections: Iterable[type[Section]]) -> list[str]:
+    return sorted({name for section in sections for name in section.model_fields})
+
+
+def _nearest(word: str, allowed: Sequence[str]) -> str:
     folded = word.lower().replace("-", "_").replace(" ", "_")
     begun = [name for name in allowed if len(folded) >= SHORTEST_PREFIX and name.startswith(folded)]
     matches = begun or difflib.get_close_matches(folded, allowed, n=1, cutoff=SIMILAR)
     return f"Did you mean `{matches[0]}`? " if matches else ""
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _all_keys(section: type[Section], above: str) -> Iterator[str]:
-    for name, field in section.model_fields.items():
-        path = f"{above}{name}"
-        yield path
-        inner = _section_of(field.annotation)
-        if inner is not None:
-            yield from _all_keys(inner, f"{path}{'[]' if get_origin(field.annotation) is tuple else ''}.")
-
-
-def _description(loc: Loc) -> str:
-    field = _field(loc)
-    return (field.description or "") if field else ""
-
-
-def _field(loc: Loc) -> FieldInfo | None:
-    while loc and isinstance(loc[-1], int):
-        loc = loc[:-1]
-    section = _section_at(loc[:-1]) if loc else None
-    return section.model_fields.get(str(loc[-1])) if section else None
-
-
-def _section_at(loc: Loc) -> type[Section] | None:
-    section: type[Section] | None = Recipe
-    for part in loc:
-        if isinstance(part, int) or section is None:
-            continue
-        field = section.model_fields.get(part)
-        section = _section_of(field.annotation) if field else None
-    return section
-
-
-def _section_of(annotation: Any) -> type[Section] | None:
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return annotation
-    return next((s for arg in get_args(annotation) if (s := _section_of(arg)) is not None), None)
-
-
-def _literals(field: FieldInfo | None) -> tuple[object, ...]:
-    return get_args(field.annotation) if field else ()

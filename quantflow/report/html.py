@@ -18,7 +18,7 @@ KL_ROWS = (
     ("p999", "KL, 99.9th percentile"),
     ("max", "KL, largest"),
 )
-CRITERION_NAMES = {"perplexity": "Perplexity", "kl": "KL divergence"}
+CRITERION_NAMES = {"perplexity": "Perplexity", "kl": "KL divergence", "baseline": "Baseline reads the text"}
 SPLIT_USES = {
     "calibration": "what codes are fitted on",
     "selection": "held out for choices",

@@ -17,17 +17,19 @@ class _Part(BaseModel):
 
 
 class Scheme(_Part):
-    """How an artifact's quantized weights are stored.
+    """How an artifact's weights are stored.
 
     Attributes:
-        method: Quantization method, e.g. `awq`.
+        method: Quantization method, e.g. `awq`; None where nothing is quantized.
         bits: Bits per weight.
-        group_size: Input channels that share one scale and zero point.
+        group_size: Input channels that share one scale and zero point; None where nothing is quantized.
+        dtype: Data type of an artifact that is not quantized; None for one that is.
     """
 
-    method: str
+    method: str | None = None
     bits: int
-    group_size: int
+    group_size: int | None = None
+    dtype: str | None = None
 
 
 class ArtifactReport(_Part):

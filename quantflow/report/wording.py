@@ -6,13 +6,13 @@ from typing import get_args
 from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.verdict import Verdict
-from quantflow.recipe.schema import Artifact
+from quantflow.recipe.artifacts import AwqArtifact
 from quantflow.report.figures import count, percent
 from quantflow.report.model import ArtifactReport, Report
 
 # Stored with each group of an AWQ layer: an fp16 scale and a 4-bit zero point.
 BITS_PER_GROUP = 16 + 4
-GROUP_SIZES: tuple[int, ...] = get_args(Artifact.model_fields["group_size"].annotation)
+GROUP_SIZES: tuple[int, ...] = get_args(AwqArtifact.model_fields["group_size"].annotation)
 MARGIN_KEYS = {"perplexity": "gate.perplexity.max_increase", "kl": "gate.kl.max_mean"}
 
 
@@ -72,13 +72,17 @@ def _after_fail(report: Report) -> list[str]:
 
 
 def _smaller_group(artifact: ArtifactReport, failed: list[ArtifactReport]) -> str:
-    tried = [other.scheme.group_size for other in failed if other.scheme.method == artifact.scheme.method]
+    group_size = artifact.scheme.group_size
+    if group_size is None:
+        return ""
+    same = [other.scheme for other in failed if other.scheme.method == artifact.scheme.method]
+    tried = [scheme.group_size for scheme in same if scheme.group_size is not None]
     smaller = [size for size in GROUP_SIZES if size < min(tried)]
     if not smaller:
         return ""
-    cost = BITS_PER_GROUP / max(smaller) - BITS_PER_GROUP / artifact.scheme.group_size
+    cost = BITS_PER_GROUP / max(smaller) - BITS_PER_GROUP / group_size
     return (
-        f"Try group_size {max(smaller)} instead of {artifact.scheme.group_size} for {artifact.name}: "
+        f"Try group_size {max(smaller)} instead of {group_size} for {artifact.name}: "
         f"finer scales, for {cost:.2f} bits more per weight."
     )
 
@@ -92,6 +96,12 @@ def _after_inconclusive(report: Report) -> list[str]:
         steps.append(
             f"Add text: about {count(needed)} evaluation documents would decide it, {count(measured)} were "
             f"measured{_in_all(report, needed)}."
+        )
+    if _any(report, "baseline", Verdict.INCONCLUSIVE):
+        steps.append(
+            "Find out why the original model cannot read this text before anything is made of it: try it on "
+            "a few "
+            "of your documents, and look at its tokenizer and at the events."
         )
     if any(_effect_equals_margin(criterion) for criterion in undecided):
         steps.append(
@@ -114,7 +124,8 @@ def _in_all(report: Report, needed: int) -> str:
 
 
 def _effect_equals_margin(criterion: CriterionResult) -> bool:
-    return criterion.needed_clusters is None and criterion.n_clusters >= MIN_DOCUMENTS
+    judged = criterion.delta is not None and criterion.n_clusters >= MIN_DOCUMENTS
+    return judged and criterion.needed_clusters is None
 
 
 def _any(report: Report, name: str, verdict: Verdict) -> bool:

@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 from quantflow.errors import SourceError
 from quantflow.model.families import family_of
 from quantflow.pipeline.events import Reporter
+from quantflow.source.gguf_consistency import check_header
 from quantflow.source.gguf_header import PLAIN_TYPES, GgufHeader, read_header
 from quantflow.source.gguf_tokenizer import repair_tokenizer
 
@@ -44,6 +45,7 @@ def convert_gguf(path: Path, folder: Path, reporter: Reporter) -> None:
         SourceError: The file is damaged, is a part only, cannot be converted, or its values do not fit.
     """
     header = read_header(path)
+    check_header(header, path)
     _refuse_what_would_be_lost(header, path)
     dtype = _checkpoint_dtype(header)
     with (
@@ -71,7 +73,7 @@ def convert_gguf(path: Path, folder: Path, reporter: Reporter) -> None:
 
 def _refuse_what_would_be_lost(header: GgufHeader, path: Path) -> None:
     """Refuse what the conversion would leave out without a word."""
-    if int(header.metadata.get("split.count", 1)) > 1:
+    if (header.size("split.count") or 1) > 1:
         raise SourceError(
             "this is one part of a GGUF model that was split into several files",
             where=str(path),

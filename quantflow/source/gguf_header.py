@@ -18,6 +18,12 @@ from quantflow.errors import SourceError
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
+MOST_DIMENSIONS = 4
+"""As in ggml."""
+MOST_ENTRIES = 1_000_000
+"""Tensors or metadata values in a file, at most: a hundred times what the largest models have."""
+LONGEST_STRING = 16 << 20
+"""Bytes of a string in the metadata; chat templates, the longest, have some thousands."""
 PLAIN_TYPES: Mapping[str, str] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """GGUF's tensor types that hold plain numbers, and torch's names for them; all others are quantized."""
 
@@ -34,15 +40,20 @@ class GgufTensor:
 
     Attributes:
         type: Name of its storage type, e.g. `Q4_1`.
-        parameters: Number of its elements.
+        shape: Its sizes as GGUF has them, the innermost first.
         begin: Where its data begins in the file, bytes.
         bytes: Size of its data.
     """
 
     type: str
-    parameters: int
+    shape: tuple[int, ...]
     begin: int
     bytes: int
+
+    @property
+    def parameters(self) -> int:
+        """Number of its elements."""
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -66,8 +77,12 @@ class GgufHeader:
 
     def token_id(self, role: str) -> int | None:
         """Id of a special token (`bos`, `eos`, `unknown`, `padding`), where the file names one."""
-        value = self.metadata.get(f"tokenizer.ggml.{role}_token_id")
-        return int(value) if value is not None else None
+        return self.size(f"tokenizer.ggml.{role}_token_id")
+
+    def size(self, key: str) -> int | None:
+        """A metadata value that is a whole number and not negative; None where there is no such."""
+        value = self.metadata.get(key)
+        return value if type(value) is int and value >= 0 else None
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -106,14 +121,17 @@ class _Cursor:
                 hint="Convert the model again with a current llama.cpp, little-endian.",
             )
         tensor_count, metadata_count = int(self._scalar("Q")), int(self._scalar("Q"))
+        # Each takes twelve bytes at least: more than fit the file are a lie, and are not waited for.
+        if max(tensor_count, metadata_count) > min(MOST_ENTRIES, self._size // 12):
+            raise self._truncated(f"and claims {tensor_count} tensors and {metadata_count} metadata values")
         metadata: dict[str, Scalar] = {}
         for _ in range(metadata_count):
             key = self._string()
             metadata[key] = self._value(int(self._scalar("I")))
         table = [self._tensor_row() for _ in range(tensor_count)]
-        alignment = int(metadata.get("general.alignment", DEFAULT_ALIGNMENT))
-        if alignment <= 0:
-            raise self._damaged(f"an alignment of {alignment} bytes")
+        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        if type(alignment) is not int or alignment <= 0:
+            raise self._damaged(f"an alignment of {alignment!r} bytes")
         start = -(-self._file.tell() // alignment) * alignment
         tensors = {name: self._tensor(name, shape, type_, start + at) for name, shape, type_, at in table}
         if len(tensors) != tensor_count:
@@ -126,6 +144,8 @@ class _Cursor:
     def _tensor_row(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._string()
         dimensions = int(self._scalar("I"))
+        if dimensions > MOST_DIMENSIONS:
+            raise self._damaged(f"tensor {name} of {dimensions} dimensions")
         shape = tuple(int(self._scalar("Q")) for _ in range(dimensions))
         return name, shape, int(self._scalar("I")), int(self._scalar("Q"))
 
@@ -138,12 +158,13 @@ class _Cursor:
                 where=f"{self._path}: {name}",
                 hint="Take a file in another type, best F16 or BF16.",
             ) from error
-        parameters = prod(shape)
         block_size, block_bytes = GGML_QUANT_SIZES[type_]
-        size = parameters // block_size * block_bytes
+        if shape and shape[0] % block_size:
+            raise self._damaged(f"tensor {name} with rows of {shape[0]}, no multiple of {block_size}")
+        size = prod(shape) // block_size * block_bytes
         if begin + size > self._size:
             raise self._truncated(f"tensor {name} ends at byte {begin + size}")
-        return GgufTensor(type_.name, parameters, begin, size)
+        return GgufTensor(type_.name, shape, begin, size)
 
     def _value(self, type_number: int) -> Scalar:
         if type_number in _SCALARS:
@@ -171,7 +192,10 @@ class _Cursor:
         return value
 
     def _string(self) -> str:
-        return self._bytes(int(self._scalar("Q"))).decode("utf-8", errors="replace")
+        length = int(self._scalar("Q"))
+        if LONGEST_STRING < length <= self._size:
+            raise self._damaged(f"a string of {length} bytes")
+        return self._bytes(length).decode("utf-8", errors="replace")
 
     def _bytes(self, count: int) -> bytes:
         if self._file.tell() + count > self._size:

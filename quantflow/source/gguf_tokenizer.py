@@ -1,4 +1,4 @@
-"""Mending a tokenizer that was made from a GGUF file, and telling where it still looks wrong."""
+"""Mending a tokenizer that was made from a GGUF file; the inspect stage finds out whether it is sound."""
 
 from typing import Any
 
@@ -8,11 +8,8 @@ from quantflow.source.gguf_header import GgufHeader
 # Role in GGUF's metadata → attribute of a transformers tokenizer.
 _SPECIAL_TOKENS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
-PROBE = "The filter of the air purifier lasts about 2,200 hours; it's due when the ring turns orange."
-"""An English sentence: any language model's vocabulary covers it with few tokens and gives it back."""
-
-MIN_CHARACTERS_PER_TOKEN = 2.0
-"""Below this the vocabulary's merges were not found: sound vocabularies reach 3 to 5 on English."""
+PROBE = "The filter lasts about 2,200 hours."
+"""Any text: what comes before it is what counts."""
 
 # Pre-tokenization rules of GGUF files that GPT-2's, which transformers uses for `llama` files, stands for:
 # SmolLM's own differs in splitting digits, which its merges never join.
@@ -35,7 +32,7 @@ def repair_tokenizer(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> 
             "gguf-tokenizer-clean-up",
             "The converted tokenizer removed spaces before punctuation when decoding; this is switched off.",
         )
-    _tell_doubts(tokenizer, header, reporter)
+    _tell_other_rule(header, reporter)
 
 
 def _repair_special_tokens(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> None:
@@ -83,20 +80,7 @@ def _adds_bos(tokenizer: Any) -> bool:
     return bool(ids) and ids[0] == tokenizer.bos_token_id
 
 
-def _tell_doubts(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> None:
-    ids = tokenizer(PROBE, add_special_tokens=False).input_ids
-    characters_per_token = len(PROBE) / max(len(ids), 1)
-    decoded = tokenizer.decode(ids)
-    unchanged = decoded.strip() == PROBE
-    if characters_per_token < MIN_CHARACTERS_PER_TOKEN or not unchanged:
-        reporter.event(
-            "gguf-tokenizer-looks-wrong",
-            f"The converted tokenizer makes {characters_per_token:.1f} characters a token of an English "
-            f"sentence and gives it back {'unchanged' if unchanged else 'changed'}: compare it with the "
-            "model's own tokenizer before trusting any figure.",
-            characters_per_token=round(characters_per_token, 2),
-            decoded=decoded,
-        )
+def _tell_other_rule(header: GgufHeader, reporter: Reporter) -> None:
     rule = header.metadata.get("tokenizer.ggml.pre")
     byte_level = header.metadata.get("tokenizer.ggml.model") == "gpt2"
     if header.architecture == "llama" and byte_level and rule not in (None, *_GPT2_LIKE):

@@ -1,25 +1,25 @@
 """Models of the Hugging Face hub: which commit a revision is, and its files."""
 
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from huggingface_hub import HfApi, snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-    RevisionResolutionError,
-)
+from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-from quantflow.errors import RecipeError, SourceError
-from quantflow.source.identify import CHECKPOINT_PATTERNS
+from quantflow.errors import SourceError
+from quantflow.pipeline.events import Reporter
+from quantflow.source.hub_download import fill_cache, has_content
+from quantflow.source.hub_errors import plain_errors
+from quantflow.source.hub_session import prepare_session
+from quantflow.source.identify import CHECKPOINT_PATTERNS, PICKLE_PATTERNS, WEIGHT_PATTERNS
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def resolve_commit(repository: str, revision: str | None) -> str:
@@ -38,11 +38,14 @@ def resolve_commit(repository: str, revision: str | None) -> str:
         RecipeError: The hub has no such repository or revision, or does not show it to this user.
         SourceError: The hub cannot be reached and the cache does not know the revision.
     """
-    with _plain_errors(repository, revision):
+    prepare_session()
+    with plain_errors(repository, revision):
         return HfApi().resolve_revision(repository, revision=revision).resolved
 
 
-def fetch_snapshot(repository: str, revision: str | None, folder: Path) -> None:
+def fetch_snapshot(
+    repository: str, commit: str, folder: Path, reporter: Reporter, *, allow_pickle: bool = False
+) -> dict[str, str]:
     """Put the files of a repository that make the model into a folder.
 
     They are downloaded to the hub's own cache, resuming there what was begun, and hard-linked from it where
@@ -50,21 +53,83 @@ def fetch_snapshot(repository: str, revision: str | None, folder: Path) -> None:
 
     Args:
         repository: Hub id, `org/name`.
-        revision: As `resolve_commit` gave it.
+        commit: As `resolve_commit` gave it.
         folder: Folder to make.
+        reporter: Receives progress.
+        allow_pickle: Whether to fetch pickled weights where there are no others.
+
+    Returns:
+        File name → SHA-256, of those whose content the hub knows by it and that has been checked here.
 
     Raises:
         RecipeError: The hub has no such repository or revision, or does not show it to this user.
-        SourceError: The hub cannot be reached and the cache does not hold all files.
+        SourceError: The hub cannot be reached and the cache does not hold all files, or one is damaged.
     """
-    with _plain_errors(repository, revision):
-        snapshot = Path(
-            snapshot_download(repository, revision=revision, allow_patterns=list(CHECKPOINT_PATTERNS))
-        )
+    prepare_session()
+    with plain_errors(repository, commit):
+        patterns: tuple[str, ...] = CHECKPOINT_PATTERNS
+        snapshot = _snapshot(repository, commit, patterns, reporter)
+        if allow_pickle and not _matching(snapshot, WEIGHT_PATTERNS):
+            patterns = (*CHECKPOINT_PATTERNS, *PICKLE_PATTERNS)
+            snapshot = _snapshot(repository, commit, patterns, reporter)
     folder.mkdir()
-    for pattern in CHECKPOINT_PATTERNS:
-        for path in snapshot.glob(pattern):
-            _link_or_copy(path.resolve(), folder / path.name)  # the snapshot holds symbolic links
+    for path in _matching(snapshot, patterns):
+        _link_or_copy(path.resolve(), folder / path.name)  # the snapshot holds symbolic links
+    return _checked(_matching(snapshot, patterns), repository, reporter)
+
+
+def _snapshot(repository: str, commit: str, patterns: Iterable[str], reporter: Reporter) -> Path:
+    names = list(patterns)
+    with _without_bars():
+        try:
+            if not constants.is_offline_mode():
+                fill_cache(repository, commit, names, reporter)
+            return Path(snapshot_download(repository, revision=commit, allow_patterns=names))
+        except (httpx.HTTPError, OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
+            # A commit never changes: what the cache has of it, complete, does without the hub.
+            try:
+                found = snapshot_download(
+                    repository, revision=commit, allow_patterns=names, local_files_only=True
+                )
+            except LocalEntryNotFoundError:
+                raise error  # noqa: B904 (its own cause says why)
+            return Path(found)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep the hub's client from drawing progress bars of its own into ours."""
+    if are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()
+
+
+def _matching(snapshot: Path, patterns: Iterable[str]) -> list[Path]:
+    return sorted({path for pattern in patterns for path in snapshot.glob(pattern) if path.is_file()})
+
+
+def _checked(paths: Iterable[Path], repository: str, reporter: Reporter) -> dict[str, str]:
+    """Hold every file against the hash that the cache keeps it under."""
+    known = {}
+    linked = [(path.name, path.resolve()) for path in paths]
+    with reporter.track("Checking what the cache holds, files", len(linked)) as advance:
+        for name, blob in linked:
+            if not has_content(blob, blob.name):
+                blob.unlink()
+                raise SourceError(
+                    f"the cache's copy of {name} is damaged: its content has another hash than the hub gave",
+                    where=repository,
+                    hint="It has been deleted: run again to fetch it anew.",
+                )
+            if _SHA256.fullmatch(blob.name):
+                known[name] = blob.name
+            advance(1)
+    return known
 
 
 def _link_or_copy(source: Path, place: Path) -> None:
@@ -72,37 +137,3 @@ def _link_or_copy(source: Path, place: Path) -> None:
         os.link(source, place)
     except OSError:  # another file system, or one without links
         shutil.copyfile(source, place)
-
-
-@contextmanager
-def _plain_errors(repository: str, revision: str | None) -> Iterator[None]:
-    where = repository if revision is None else f"{repository} at {revision}"
-    try:
-        yield
-    except GatedRepoError as error:
-        raise RecipeError(
-            "this model of the hub is gated: its owner has to grant you access",
-            where=where,
-            hint="Accept its conditions on its page, then run `hf auth login` or set HF_TOKEN.",
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise RecipeError(
-            "the hub has no such model, or does not show it to you",
-            where=where,
-            hint="Check the spelling; for a private model run `hf auth login` or set HF_TOKEN. "
-            "A local folder that is not there is taken for a hub id too: start its path with ./ or /.",
-        ) from error
-    except RevisionNotFoundError as error:
-        raise RecipeError(
-            "the hub has this model but no such revision",
-            where=where,
-            hint="Write a branch, a tag or a commit of the repository, or leave model.revision out.",
-        ) from error
-    except HFValidationError as error:
-        raise RecipeError("this is not a hub id", where=where, hint="Write org/name.") from error
-    except (RevisionResolutionError, LocalEntryNotFoundError, HfHubHTTPError, httpx.HTTPError) as error:
-        raise SourceError(
-            "the hub cannot be reached and the model is not complete in the local cache",
-            where=where,
-            hint="Check the network, HF_ENDPOINT and HF_HUB_OFFLINE, or name a local folder instead.",
-        ) from error

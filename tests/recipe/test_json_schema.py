@@ -32,7 +32,8 @@ def test_every_key_is_described() -> None:
 def test_every_default_is_named_in_its_description() -> None:
     for name, entry in keys_of(json_schema()):
         if "default" in entry and not isinstance(entry["default"], dict):
-            default = "" if entry["default"] is None else str(entry["default"])
+            value = entry["default"]
+            default = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
             assert f"Default: {default}" in entry["description"], name
 
 

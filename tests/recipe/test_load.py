@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from quantflow.recipe.artifacts import AwqArtifact
 from quantflow.recipe.load import load_recipe
 from quantflow.recipe.margins import Margins, margins
 from tests.recipe.conftest import SOUND, Load
@@ -20,7 +21,9 @@ def test_defaults_are_those_of_the_documentation(load: Load) -> None:
     assert recipe.data.evaluation.length == 2048
     split = recipe.data.split
     assert (split.calibration, split.selection, split.evaluation) == (0.5, 0.25, 0.25)
-    assert (recipe.artifacts[0].method, recipe.artifacts[0].group_size) == ("awq", 128)
+    (artifact,) = recipe.artifacts
+    assert isinstance(artifact, AwqArtifact)
+    assert (artifact.method, artifact.group_size) == ("awq", 128)
     assert (recipe.runtime.name, recipe.runtime.device, recipe.runtime.batch_tokens) == (
         "torch",
         "auto",
@@ -111,6 +114,15 @@ def test_margins_default_by_bits(load: Load) -> None:
     assert margins(recipe, recipe.artifacts[0]) == Margins(max_increase=0.03, max_mean_kl=0.05)
     eight = recipe.artifacts[0].model_copy(update={"bits": 8})
     assert margins(recipe, eight) == Margins(max_increase=0.01, max_mean_kl=0.05)
+
+
+def test_a_lossless_export_has_narrow_margins_that_a_recipe_may_only_narrow(load: Load) -> None:
+    both = SOUND + "  - {name: fp16, format: hf, dtype: float16}\n"
+    recipe = load(both)
+    assert margins(recipe, recipe.artifacts[1]) == Margins(max_increase=0.001, max_mean_kl=0.0005)
+    recipe = load(both + "gate: {perplexity: {max_increase: 0.15}, kl: {max_mean: 0.0001}}\n")
+    assert margins(recipe, recipe.artifacts[0]) == Margins(max_increase=0.15, max_mean_kl=0.0001)
+    assert margins(recipe, recipe.artifacts[1]) == Margins(max_increase=0.001, max_mean_kl=0.0001)
 
 
 def test_margins_of_the_recipe_win_one_by_one(load: Load) -> None:

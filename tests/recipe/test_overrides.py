@@ -19,7 +19,7 @@ def test_an_override_may_set_what_the_file_leaves_out(load: Load) -> None:
 
 @pytest.mark.parametrize("key", ["artifacts[0].group_size", "artifacts.0.group_size"])
 def test_entries_of_a_list_are_named_with_brackets_or_dots(load: Load, key: str) -> None:
-    assert load(SOUND, f"{key}=32").artifacts[0].group_size == 32
+    assert load(SOUND, f"{key}=32").artifacts[0].model_dump()["group_size"] == 32
 
 
 @pytest.mark.parametrize(

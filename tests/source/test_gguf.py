@@ -146,30 +146,6 @@ def test_the_beginning_of_text_token_is_added_exactly_if_the_file_says_so(
     assert ("gguf-tokenizer-adds-bos" in reporter.codes()) is adds_bos
 
 
-def test_a_vocabulary_that_hardly_merges_looks_wrong(
-    model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, reporter: RecordingReporter
-) -> None:
-    path = write_gguf(tmp_path / "tiny.gguf", model, tokenizer)
-    convert_gguf(path, tmp_path / "out", reporter)
-    event = next(event for event in reporter.events if event.code == "gguf-tokenizer-looks-wrong")
-    assert event.detail["characters_per_token"] == pytest.approx(1.44, abs=0.5)
-
-
-def test_what_lies_beside_the_file_plays_no_part(
-    model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, reporter: RecordingReporter
-) -> None:
-    path = write_gguf(tmp_path / "tiny.gguf", model, tokenizer)
-    other = copy.deepcopy(tokenizer)
-    other.add_tokens(["order", "about"])
-    other.chat_template = "another model's"
-    other.save_pretrained(tmp_path)
-    (tmp_path / "adapter_config.json").write_text("{}")
-    convert_gguf(path, tmp_path / "out", reporter)
-    reloaded: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
-    assert reloaded(TEXT).input_ids == tokenizer(TEXT).input_ids
-    assert reloaded.chat_template == tokenizer.chat_template
-
-
 def test_equal_files_give_equal_bytes(
     model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, reporter: RecordingReporter
 ) -> None:

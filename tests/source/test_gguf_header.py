@@ -1,5 +1,6 @@
 """A GGUF header is read without its tensors, and a damaged one never gets further."""
 
+import contextlib
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from quantflow.errors import SourceError
+from quantflow.errors import QuantFlowError, SourceError
+from quantflow.source.gguf import convert_gguf
+from quantflow.source.gguf_consistency import check_header
 from quantflow.source.gguf_header import read_header
+from tests.reporting import RecordingReporter
 from tests.source.gguf_files import write_gguf
 
 
@@ -73,3 +77,103 @@ def test_noise_behind_the_magic_is_an_error_of_the_file_and_no_crash(
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + noise)
     with pytest.raises(SourceError):
         read_header(path)
+
+
+def header_bytes(path: Path) -> int:
+    """Where the tensors' data begins."""
+    return min(tensor.begin for tensor in read_header(path).tensors.values())
+
+
+mutations = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.one_of(
+            st.binary(min_size=1, max_size=9),
+            st.integers(0, 2**64 - 1).map(lambda number: struct.pack("<Q", number)),
+            st.sampled_from([2**31, 2**32 - 1, 0, 7]).map(lambda number: struct.pack("<I", number)),
+        ),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def mutated(path: Path, sound: Path, changes: list[tuple[float, bytes]], end: int) -> Path:
+    content = bytearray(sound.read_bytes())
+    for share, patch in changes:
+        begin = int(share * end)
+        content[begin : begin + len(patch)] = patch
+    path.write_bytes(content)
+    return path
+
+
+@given(changes=mutations)
+@settings(max_examples=400, deadline=None)
+def test_any_change_of_a_header_is_an_error_of_ours_or_another_sound_header(
+    changes: list[tuple[float, bytes]], sound: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "mutated.gguf"
+    mutated(path, sound, changes, header_bytes(sound))
+    try:
+        header = read_header(path)
+        check_header(header, path)
+    except SourceError:
+        return
+    assert sum(tensor.bytes for tensor in header.tensors.values()) <= path.stat().st_size
+
+
+@given(changes=mutations)
+@settings(max_examples=12, deadline=None)
+def test_a_changed_file_is_converted_or_refused_in_our_words(
+    changes: list[tuple[float, bytes]], sound: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("mutated")
+    path = mutated(folder / "mutated.gguf", sound, changes, header_bytes(sound))
+    with contextlib.suppress(QuantFlowError):
+        convert_gguf(path, folder / "out", RecordingReporter())
+
+
+def patched(sound: Path, path: Path, key: str, field: bytes) -> Path:
+    """Overwrite a metadata value behind its key and type."""
+    content = bytearray(sound.read_bytes())
+    begin = content.index(struct.pack("<Q", len(key)) + key.encode()) + 8 + len(key) + 4
+    content[begin : begin + len(field)] = field
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("llama.block_count", 2**31),
+        ("llama.embedding_length", 2**31),
+        ("llama.feed_forward_length", 2**31),
+        ("llama.attention.head_count", 0),
+        ("llama.attention.head_count", 2**31),
+        ("llama.rope.dimension_count", 2**31),
+    ],
+)
+def test_sizes_that_the_tensors_do_not_have_are_refused_before_a_model_is_built(
+    key: str, value: int, sound: Path, tmp_path: Path, reporter: RecordingReporter
+) -> None:
+    path = patched(sound, tmp_path / "lie.gguf", key, struct.pack("<I", value))
+    with pytest.raises(SourceError, match=key.removeprefix("llama.")):
+        convert_gguf(path, tmp_path / "out", reporter)
+
+
+def test_a_string_of_gigabytes_is_not_read(sound: Path, tmp_path: Path) -> None:
+    # A sparse file: its size allows the string, and reading it would take the memory.
+    path = patched(sound, tmp_path / "lie.gguf", "general.name", struct.pack("<Q", 3 << 30))
+    with path.open("r+b") as file:
+        file.truncate(4 << 30)
+    with pytest.raises(SourceError, match="a string of 3221225472 bytes"):
+        read_header(path)
+
+
+def test_metadata_of_another_type_than_is_usual_is_not_believed(
+    model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    extra = {"tokenizer.ggml.padding_token_id": "seven", "split.count": "three"}
+    header = read_header(write_gguf(tmp_path / "odd.gguf", model, tokenizer, extra=extra))
+    assert header.token_id("padding") is None
+    assert header.size("split.count") is None

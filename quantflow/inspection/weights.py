@@ -1,0 +1,127 @@
+"""Whether a checkpoint holds all the tensors its model needs, and finite numbers in them."""
+
+import math
+import re
+
+import torch
+
+from quantflow.errors import SourceError
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.weights import SafetensorsReader
+from quantflow.pipeline.events import Reporter
+from quantflow.source.consistency import EMBEDDING, HEAD
+
+COMPUTED = re.compile(r".*rotary_emb\.(inv_freq|cos_cached|sin_cached)")
+"""Tensors that old checkpoints store although every model computes them."""
+MOST_NAMED = 20
+
+
+def check_completeness(decoder: StreamedDecoder, reader: SafetensorsReader, reporter: Reporter) -> None:
+    """Hold the tensors' names and shapes against what the architecture needs.
+
+    Raises:
+        SourceError: Tensors are missing or have other shapes, or a head contradicts that it is tied.
+    """
+    expected, folder = decoder.expected_tensors(), str(reader.folder)
+    tied = bool(decoder.config.tie_word_embeddings)
+    missing = sorted((name for name in expected if name not in reader.names()), key=in_order)
+    if missing == [HEAD]:
+        raise SourceError(
+            f"config.json says that the head is not tied to the embedding, and {HEAD} is missing",
+            where=folder,
+            hint="If the head is the embedding, set tie_word_embeddings to true in config.json; else files "
+            "are missing.",
+        )
+    if missing:
+        raise SourceError(
+            f"{len(missing)} of the {len(expected)} tensors of the model are missing, the first {missing[0]}",
+            where=folder,
+            hint="The weights are incomplete or belong to another architecture than config.json says.",
+        )
+    for name in sorted(expected, key=in_order):
+        if reader.spec(name).shape != expected[name]:
+            raise SourceError(
+                f"the tensor {name} has shape {list(reader.spec(name).shape)}, config.json makes it "
+                f"{list(expected[name])}",
+                where=folder,
+                hint="Weights and config.json do not belong together.",
+            )
+    if tied and {EMBEDDING, HEAD} <= reader.names() and not _equal(reader, EMBEDDING, HEAD):
+        raise SourceError(
+            f"config.json says that head and embedding are one (tie_word_embeddings), but {HEAD} is another "
+            f"tensor than {EMBEDDING}",
+            where=folder,
+            hint="Programs take one or the other. Set tie_word_embeddings to false in config.json if the "
+            f"model has a head of its own, or remove {HEAD}.",
+        )
+    unused = sorted(reader.names() - expected.keys() - ({HEAD, EMBEDDING} if tied else set()), key=in_order)
+    if unused := [name for name in unused if not COMPUTED.fullmatch(name)]:
+        reporter.event(
+            "tensors-not-used",
+            f"{len(unused)} stored tensors are no part of the architecture and are not used, the first "
+            f"{unused[0]}.",
+            tensors=list(unused[:MOST_NAMED]),
+        )
+
+
+def check_values(reader: SafetensorsReader, reporter: Reporter) -> None:
+    """Read every weight once, a piece at a time, and look for what is no number.
+
+    Raises:
+        SourceError: A tensor holds NaN or infinite values; names the first and how many there are.
+    """
+    names = sorted(reader.names(), key=in_order)
+    bad: dict[str, tuple[int, int]] = {}
+    zero = []
+    with reporter.track("Looking through the weights, tensors", len(names)) as advance:
+        for name in names:
+            spec = reader.spec(name)
+            if spec.dtype.is_floating_point:
+                wrong, largest = _look_through(reader, name)
+                if wrong:
+                    bad[name] = (wrong, math.prod(spec.shape))
+                elif largest == 0 and len(spec.shape) > 1:
+                    zero.append(name)
+            advance(1)
+    if bad:
+        first, (wrong, values) = next(iter(bad.items()))
+        raise SourceError(
+            f"{len(bad)} of {len(names)} tensors hold values that are no finite numbers; the first is "
+            f"{first}, {wrong} of its {values} values",
+            where=str(reader.folder),
+            hint="The model is damaged, or was saved in a type that its values do not fit.",
+        )
+    if zero:
+        reporter.event(
+            "weights-all-zero",
+            f"{len(zero)} weights are zero throughout, the first {zero[0]}: a download or a copy that lost "
+            "its content looks like that.",
+            tensors=list(zero[:MOST_NAMED]),
+        )
+
+
+def in_order(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Sorts names as people do: block 2 before block 10."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
+
+
+def _look_through(reader: SafetensorsReader, name: str) -> tuple[int, float]:
+    """How many values are not finite, and the largest magnitude."""
+    wrong, largest = 0, 0.0
+    for chunk in reader.chunks(name):
+        # One pass for both ends: NaN comes through it as NaN.
+        low, high = (float(bound) for bound in torch.aminmax(chunk))
+        if math.isfinite(low) and math.isfinite(high):
+            largest = max(largest, abs(low), abs(high))
+        else:
+            wrong += int((~torch.isfinite(chunk)).sum())
+    return wrong, largest
+
+
+def _equal(reader: SafetensorsReader, first: str, second: str) -> bool:
+    """Whether two tensors are the same, read in pieces."""
+    one, other = reader.spec(first), reader.spec(second)
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return all(torch.equal(a, b) for a, b in zip(reader.chunks(first), reader.chunks(second), strict=True))
