@@ -9,7 +9,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from quantflow.recipe.nodes import ListNode, Loc, MapNode, Node, Place, Problem, Scalar, dotted, walk
-from quantflow.recipe.schema import Recipe, Section, repeated
+from quantflow.recipe.schema import Recipe, repeated
+from quantflow.recipe.section import Section
 
 # Ratio of difflib from which a word is taken for a misspelling: `torhc` is 0.8 like `torch`, while `gpu`,
 # which means `cuda`, is 0.67 like `cpu`.
@@ -59,7 +60,8 @@ def validate(root: MapNode, data: Mapping[str, object]) -> Recipe | list[Problem
 def _is_echo(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> bool:
     """Whether a list is called too short only because its entries, reported themselves, were not counted."""
     node = nodes.get(detail["loc"])
-    return detail["type"] == "too_short" and isinstance(node, ListNode) and bool(node.items)
+    filled = bool(node.items) if isinstance(node, ListNode) else isinstance(node, Scalar)
+    return detail["type"] == "too_short" and filled
 
 
 def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:
