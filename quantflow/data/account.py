@@ -1,45 +1,72 @@
-"""Where every document and token went, by split and by slice."""
+"""Where every drawn document and token went, by split and by slice."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantflow.data.cut import Cut
-from quantflow.data.documents import Accounting, Counts, SplitAccounting, SplitName
+from quantflow.data.documents import Counts, SplitAccounting
 from quantflow.data.encode import TokenizedDocument
-from quantflow.data.windows import PACKED, scored_documents
+from quantflow.data.windows import PACKED
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies of one document that were dropped.
+
+    Attributes:
+        slice: The slice they came under.
+        tokens: Tokens of each.
+        count: How many there are.
+    """
+
+    slice: str
+    tokens: int
+    count: int
 
 
 def account_split(
-    cut: Cut, documents: Sequence[TokenizedDocument], copies: Sequence[TokenizedDocument], length: int
+    cut: Cut,
+    documents: Sequence[TokenizedDocument],
+    near: Sequence[bool],
+    copies: Sequence[Copies],
+    length: int,
+    *,
+    stride: int | None = None,
+    bos: bool = False,
+    overlap: float | None = None,
 ) -> SplitAccounting:
     """Count what became of one split.
 
     Args:
         cut: Its windows.
         documents: Its documents, in the order that `cut` counts them.
+        near: Whether each of them is a near duplicate of an earlier one.
         copies: Dropped copies of its documents.
         length: Length of its windows, as asked.
+        stride: Stride of its windows; None where they are packed.
+        bos: Whether its windows begin with BOS.
+        overlap: Fraction of its tokens in passages of the calibration windows.
     """
-    names = sorted({document.slice for document in (*documents, *copies)})
-    slices = {name: _count(cut, documents, copies, name) for name in names}
+    names = sorted({document.slice for document in documents} | {copy.slice for copy in copies})
     packed = bool((cut.windows.document == PACKED).any())
+    slices = {name: _count(cut, documents, near, copies, name, packed=packed) for name in names}
     return SplitAccounting(
         length=length,
+        stride=stride,
+        bos=bos,
         windows=len(cut.windows),
         windows_available=cut.available,
         windows_too_short=cut.too_short_windows,
         separators=cut.separators,
-        scored_positions=0 if packed else len(scored_documents(cut.windows)),
+        bos_added=cut.bos_added,
+        scored_positions=int(cut.windows.scored_counts.sum()),
+        overlap=overlap,
         total=add_counts(slices.values()),
         slices=slices,
     )
-
-
-def account(seed: int, splits: Mapping[SplitName, SplitAccounting]) -> Accounting:
-    """Put the splits together."""
-    return Accounting(seed=seed, total=add_counts(split.total for split in splits.values()), splits=splits)
 
 
 def add_counts(counts: Iterable[Counts]) -> Counts:
@@ -49,21 +76,34 @@ def add_counts(counts: Iterable[Counts]) -> Counts:
 
 
 def _count(
-    cut: Cut, documents: Sequence[TokenizedDocument], copies: Sequence[TokenizedDocument], name: str
+    cut: Cut,
+    documents: Sequence[TokenizedDocument],
+    near: Sequence[bool],
+    copies: Sequence[Copies],
+    name: str,
+    *,
+    packed: bool,
 ) -> Counts:
     mine = np.array([document.slice == name for document in documents], dtype=np.bool_)
     lengths = np.array([len(document.tokens) for document in documents], dtype=np.int64)
-    copied = [len(copy.tokens) for copy in copies if copy.slice == name]
+    copied = [copy for copy in copies if copy.slice == name]
 
     def total(values: NDArray[np.int64]) -> int:
         return int(values[mine].sum())
 
+    def number(which: NDArray[np.bool_]) -> int:
+        return int(np.count_nonzero(which[mine]))
+
+    tokens_copied = sum(copy.tokens * copy.count for copy in copied)
     return Counts(
-        documents_read=int(mine.sum()) + len(copied),
-        documents_duplicate=len(copied),
-        documents_used=int(np.count_nonzero(cut.used[mine])),
-        tokens_read=total(lengths) + sum(copied),
-        tokens_duplicate=sum(copied),
+        documents_read=int(mine.sum()) + sum(copy.count for copy in copied),
+        documents_duplicate=sum(copy.count for copy in copied),
+        documents_near_duplicate=number(np.array(near, dtype=np.bool_)),
+        documents_used=number(cut.used > 0),
+        documents_truncated=number((cut.used > 0) & (cut.used < lengths)),
+        documents_too_short=0 if packed else number(cut.too_short == lengths),
+        tokens_read=total(lengths) + tokens_copied,
+        tokens_duplicate=tokens_copied,
         tokens_used=total(cut.used),
         tokens_incomplete=total(cut.incomplete),
         tokens_undrawn=total(cut.undrawn),

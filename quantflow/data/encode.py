@@ -1,6 +1,5 @@
 """Documents to tokens, with the model's own tokenizer and chat template."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,17 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
-from quantflow.data.jsonl import LINE_HINT, Mistake, Record
+from quantflow.data.record import Mistake, Record
 from quantflow.errors import DataError, SourceError
-
-MAX_MISTAKES = 5
-"""Mistakes shown at once: enough to see a pattern, few enough to read."""
-
-_BATCH_CHARACTERS = 1_000_000
-"""Text tokenized at once: enough to keep every core busy, a small part of the memory a model takes."""
-
-ID_DIGITS = 16
-"""Hexadecimal digits of the content's hash that stand for a missing id; 64 bits do not collide by chance."""
 
 TEMPLATE_DATE = datetime(2024, 7, 26)
 """Told to a chat template that asks for today's date, so that equal data gives equal tokens on any day;
@@ -49,14 +39,16 @@ class Rendered:
     """A document's text as the tokenizer gets it.
 
     Attributes:
-        record: The document.
         text: Its text.
         templated: Whether a chat template made it, which writes its own special tokens.
+        tools_lost: Whether the template leaves out its tools, or calls to them.
+        text_lost: Whether the template leaves out some of what is said.
     """
 
-    record: Record
     text: str
     templated: bool
+    tools_lost: bool = False
+    text_lost: bool = False
 
 
 class Encoder:
@@ -67,6 +59,7 @@ class Encoder:
 
     Attributes:
         eos: Token id that ends a document; None where the tokenizer has none.
+        bos: Token id that begins a document; None where the tokenizer has none.
         date_asked: Whether a chat template asked for today's date and was told `TEMPLATE_DATE`.
 
     Raises:
@@ -85,7 +78,13 @@ class Encoder:
                 hint="The model's folder needs tokenizer.json and tokenizer_config.json beside its weights.",
             ) from error
         self.eos: int | None = self._tokenizer.eos_token_id
+        self.bos: int | None = self._tokenizer.bos_token_id
         self.date_asked = False
+
+    def begins_with_bos(self) -> bool:
+        """Whether the tokenizer itself puts BOS before a text."""
+        (ids,) = self.tokenize(["a"], special_tokens=True)
+        return self.bos is not None and bool(ids.size) and int(ids[0]) == self.bos
 
     def render(self, record: Record) -> Rendered | Mistake:
         """The document's text: as it is, or messages in the chat template without a generation prompt.
@@ -94,7 +93,7 @@ class Encoder:
             DataError: There are messages, but the tokenizer has no chat template.
         """
         if isinstance(record.content, str):
-            return Rendered(record, record.content, templated=False)
+            return Rendered(record.content, templated=False)
         if self._tokenizer.chat_template is None:
             raise DataError(
                 "this is a conversation, but the model's tokenizer has no chat template",
@@ -103,12 +102,29 @@ class Encoder:
                 "as `text`.",
             )
         try:
-            text: str = self._tokenizer.apply_chat_template(
-                record.content, tokenize=False, add_generation_prompt=False, strftime_now=self._strftime
-            )
+            text = self._template(record.content, record.tools)
+            without_tools = self._template(record.content, None) if record.tools else ""
         except Exception as error:  # a template is a program of the model's author: it may fail in any way
             return Mistake(record.where, f"the model's chat template refuses the messages: {error}")
-        return Rendered(record, text, templated=True)
+        called = [
+            call["function"]["name"] for message in record.content for call in message.get("tool_calls", ())
+        ]
+        return Rendered(
+            text,
+            templated=True,
+            tools_lost=text == without_tools or not all(name in text for name in called),
+            text_lost=not _holds(text, record.content),
+        )
+
+    def _template(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        text: str = self._tokenizer.apply_chat_template(
+            messages,
+            tools=tools,
+            tokenize=False,
+            add_generation_prompt=False,
+            strftime_now=self._strftime,
+        )
+        return text
 
     def tokenize(self, texts: list[str], *, special_tokens: bool) -> list[NDArray[np.int32]]:
         """Token ids of each text, [tokens] each, with the tokenizer's own special tokens if asked."""
@@ -128,56 +144,13 @@ class Encoder:
         return TEMPLATE_DATE.strftime(form)
 
 
-def tokenize_records(records: Iterable[Record | Mistake], encoder: Encoder) -> list[TokenizedDocument]:
-    """Tokenize documents batch by batch; the text of one batch is in memory at a time.
-
-    Args:
-        records: Documents, and lines that are none.
-        encoder: The model's tokenizer.
-
-    Raises:
-        DataError: Lines that cannot be used (up to five are named), or messages without a chat template.
-    """
-    documents: list[TokenizedDocument] = []
-    mistakes: list[Mistake] = []
-    batch: list[Rendered] = []
-    characters = 0
-    for record in records:
-        rendered = record if isinstance(record, Mistake) else encoder.render(record)
-        if isinstance(rendered, Mistake):
-            mistakes.append(rendered)
-            if len(mistakes) == MAX_MISTAKES:
-                break
-        elif not mistakes:  # after a first mistake, only further ones are looked for
-            batch.append(rendered)
-            characters += len(rendered.text)
-            if characters >= _BATCH_CHARACTERS:
-                documents += _tokenize_batch(batch, encoder)
-                batch, characters = [], 0
-    if mistakes:
-        raise _refusal(mistakes)
-    return documents + _tokenize_batch(batch, encoder)
-
-
-def _tokenize_batch(batch: Sequence[Rendered], encoder: Encoder) -> list[TokenizedDocument]:
-    documents: list[TokenizedDocument] = []
-    for templated in (False, True):
-        part = [item for item in batch if item.templated is templated]
-        # A chat template writes its special tokens itself: the tokenizer must not add them a second time.
-        tokens = encoder.tokenize([item.text for item in part], special_tokens=not templated)
-        for item, ids in zip(part, tokens, strict=True):
-            record = item.record
-            if ids.size == 0:
-                raise DataError("the tokenizer makes no token of this document", where=record.where)
-            name = record.id or record.digest[:ID_DIGITS]
-            documents.append(TokenizedDocument(name, record.slice, record.digest, ids))
-    return documents
-
-
-def _refusal(mistakes: Sequence[Mistake]) -> DataError:
-    first = mistakes[0]
-    if len(mistakes) == 1:
-        return DataError(first.message, where=first.where, hint=LINE_HINT)
-    more = " first" if len(mistakes) == MAX_MISTAKES else ""
-    lines = "".join(f"\n  {mistake.where}: {mistake.message}" for mistake in mistakes)
-    return DataError(f"lines cannot be used; the{more} {len(mistakes)}:{lines}", hint=LINE_HINT)
+def _holds(text: str, messages: list[dict[str, Any]]) -> bool:
+    """Whether all that is said is in the text, in order."""
+    at = 0
+    for message in messages:
+        words = (message["content"] or "").strip()
+        found = text.find(words, at)
+        if found < 0:
+            return False
+        at = found + len(words)
+    return True

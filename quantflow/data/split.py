@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 from quantflow.data.documents import SPLITS, SplitName
 from quantflow.data.encode import TokenizedDocument
+from quantflow.data.rank import rank
 
 # Of equal remainders, the set that the run cannot do without comes first.
 _TIES: tuple[SplitName, ...] = ("evaluation", "calibration", "selection")
+
+_ROUNDING = 1e-9  # of sums of shares
 
 
 @dataclass(frozen=True)
@@ -24,17 +27,6 @@ class Corpus:
 
     documents: tuple[TokenizedDocument, ...]
     copies: tuple[tuple[TokenizedDocument, int], ...]
-
-
-def rank(seed: int, purpose: str, content: str) -> str:
-    """A number drawn for a content: SHA-256 of seed, purpose and content.
-
-    Args:
-        seed: The recipe's seed.
-        purpose: What it orders, so that two orders of the same contents have nothing to do with one another.
-        content: What is ordered.
-    """
-    return hashlib.sha256(f"{purpose}:{seed}:{content}".encode()).hexdigest()
 
 
 def drop_copies(documents: Sequence[TokenizedDocument]) -> Corpus:
@@ -54,46 +46,71 @@ def drop_copies(documents: Sequence[TokenizedDocument]) -> Corpus:
 
 
 def assign_splits(
-    documents: Sequence[TokenizedDocument], shares: Mapping[SplitName, float], seed: int
+    documents: Sequence[TokenizedDocument],
+    shares: Mapping[SplitName, float],
+    seed: int,
+    cluster: Sequence[int] | None = None,
 ) -> tuple[SplitName, ...]:
     """Give every document to one split, by shares within every slice and overall.
 
-    Within a slice documents are ordered by their rank and cut. What a slice gives to a split is its share,
-    rounded up or down; what rounding owes a split is carried to the next slice, so that many small slices do
-    not all round the same way.
+    Near duplicates stay together: the largest groups go first, each to the split that has most room for it.
+    Then the single documents of a slice are ordered by their rank and cut. What a slice gives to a split is
+    its share, rounded up or down; what rounding owes a split is carried to the next slice, so that many small
+    slices do not all round the same way.
 
     Args:
         documents: Documents without copies.
         shares: Fraction of each split; they sum to 1.
         seed: Seed of the order.
+        cluster: For each document the first of its near duplicates, its own index where it has none; None
+            where nothing has.
 
     Returns:
         The split of each document.
     """
-    members: dict[str, list[int]] = defaultdict(list)
-    for i, document in enumerate(documents):
-        members[document.slice].append(i)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for i in range(len(documents)):
+        groups[i if cluster is None else cluster[i]].append(i)
+    # Content decides a group's slice and rank, not the order that documents came in.
+    ranks = [rank(seed, "split", document.digest) for document in documents]
+    members: dict[str, list[list[int]]] = defaultdict(list)
+    for group in groups.values():
+        group.sort(key=lambda i: ranks[i])
+        members[documents[group[0]].slice].append(group)
     result: dict[int, SplitName] = {}
     owed: dict[SplitName, float] = dict.fromkeys(SPLITS, 0.0)
     for name in sorted(members):
-        order = sorted(members[name], key=lambda i: rank(seed, "split", documents[i].digest))
-        sizes, owed = _apportion(len(order), shares, owed)
+        ordered = sorted(members[name], key=lambda group: (-len(group), ranks[group[0]]))
+        count = sum(map(len, ordered))
+        ideal = {split: count * shares[split] for split in SPLITS}
+        singles = [group[0] for group in ordered if len(group) == 1]
+        for group in ordered[: len(ordered) - len(singles)]:
+            split = max(_TIES, key=lambda split: ideal[split] + owed[split] if shares[split] else -math.inf)
+            result.update(dict.fromkeys(group, split))
+            ideal[split] -= len(group)
+        sizes = _apportion(len(singles), ideal, owed)
         start = 0
         for split in SPLITS:
-            result.update(dict.fromkeys(order[start : start + sizes[split]], split))
+            result.update(dict.fromkeys(singles[start : start + sizes[split]], split))
             start += sizes[split]
+            owed[split] += ideal[split] - sizes[split]
     return tuple(result[i] for i in range(len(documents)))
 
 
 def _apportion(
-    count: int, shares: Mapping[SplitName, float], owed: Mapping[SplitName, float]
-) -> tuple[dict[SplitName, int], dict[SplitName, float]]:
-    """Largest remainders, with what earlier slices owe added to each; and what is owed then."""
-    sizes: dict[SplitName, int] = {split: math.floor(count * shares[split]) for split in SPLITS}
-    remainders = {split: count * shares[split] - sizes[split] + owed[split] for split in SPLITS}
+    count: int, ideal: Mapping[SplitName, float], owed: Mapping[SplitName, float]
+) -> dict[SplitName, int]:
+    """Whole numbers that sum to `count`: each ideal rounded, up where most is left over and owed."""
+    # A group too large for its split leaves less for the others than would be theirs.
+    positive = {split: max(0.0, ideal[split]) for split in SPLITS}
+    total = sum(positive.values())
+    quotas = {
+        split: positive[split] * count / total if total > count + _ROUNDING else ideal[split]
+        for split in SPLITS
+    }
+    sizes: dict[SplitName, int] = {split: math.floor(quotas[split]) for split in SPLITS}
     left = count - sum(sizes.values())
-    largest = sorted(_TIES, key=lambda split: -remainders[split])[:left]
-    for split in largest:
+    largest = sorted(_TIES, key=lambda split: sizes[split] - quotas[split] - owed[split])
+    for split in largest[:left]:
         sizes[split] += 1
-        remainders[split] -= 1
-    return sizes, remainders
+    return sizes

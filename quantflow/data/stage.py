@@ -1,26 +1,40 @@
 """The data stage: business text to token windows of three sets, every token accounted for."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from quantflow.data.account import account, account_split
-from quantflow.data.cut import Cut, cut_documents, pack_documents
+import numpy as np
+from numpy.typing import NDArray
+
+from quantflow.data.account import Copies, account_split, add_counts
+from quantflow.data.check import check_bos, check_overlap, check_sizes, check_vocabulary
+from quantflow.data.cut import Cut, Cutting, cut_documents, pack_documents
 from quantflow.data.documents import (
-    MIN_DOCUMENTS,
     SPLITS,
+    Accounting,
     Document,
+    FileKind,
+    NearDuplicates,
+    Reading,
     SplitAccounting,
     SplitName,
     save_accounting,
     save_documents,
 )
-from quantflow.data.encode import TEMPLATE_DATE, Encoder, TokenizedDocument, tokenize_records
-from quantflow.data.jsonl import read_records
+from quantflow.data.draw import Drawn, Seen, draw
+from quantflow.data.encode import Encoder, TokenizedDocument
+from quantflow.data.encoding import Encoding, encoding_of
+from quantflow.data.files import DataFile, find_files, total_bytes
+from quantflow.data.mistakes import Mistakes
+from quantflow.data.near import NEAR_DUPLICATE, clusters, sizes
+from quantflow.data.notices import report_draw, report_files, report_sizes
+from quantflow.data.overlap import overlap
 from quantflow.data.params import DataParams
-from quantflow.data.split import Corpus, assign_splits, drop_copies, rank
-from quantflow.data.windows import CALIBRATION_FILE, EVALUATION_FILE, SELECTION_FILE, save_windows
-from quantflow.errors import DataError, SourceError
+from quantflow.data.rank import rank
+from quantflow.data.read import read_records
+from quantflow.data.split import Corpus, assign_splits, drop_copies
+from quantflow.data.windows import CALIBRATION_FILE, EVALUATION_FILE, SELECTION_FILE, Windows, save_windows
 from quantflow.pipeline.events import Reporter
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -32,149 +46,194 @@ _FILES: Mapping[SplitName, str] = {
 
 
 def run(params: DataParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
-    """Read, tokenize, split and cut the business text.
+    """Read, draw, tokenize, split and cut the business text.
 
     Args:
         params: Files, sizes, shares and seed.
         inputs: Finished output of `source`.
         output: Folder to write to.
-        reporter: Told of copies, of windows dropped and of data that is too little.
+        reporter: Told of copies, of what was left out and of data that is too little.
 
     Raises:
-        DataError: Lines that cannot be used, or too little text for a calibration window or an evaluation.
+        DataError: Files or lines that cannot be used, too little text for a calibration window or an
+            evaluation, or an evaluation that calibration has word for word.
         SourceError: The tokenizer cannot be loaded or does not belong to the model.
     """
     folder = load_checkpoint(inputs["source"]).folder
     encoder = Encoder(folder)
-    corpus = drop_copies(_read(params, encoder, reporter))
-    _check_vocabulary(folder, corpus.documents)
+    cutting = Cutting(params.evaluation_length, params.evaluation_stride, check_bos(encoder, params))
+    files = find_files(params)
+    encodings = _encodings(files, params, reporter)
+    report_files(files, encodings, reporter)
+
+    mistakes = Mistakes(params.reading.invalid)
+    drawn, seen = _draw(files, encodings, params, encoder, cutting, mistakes, reporter)
+    kept = [item for item in drawn if item.document is not None]
+    corpus = drop_copies([item.document for item in kept if item.document is not None])
+    check_vocabulary(folder, corpus.documents)
+    near = _near_duplicates(corpus, kept)
     shares: dict[SplitName, float] = {
         "calibration": params.calibration_share,
         "selection": params.selection_share,
         "evaluation": params.evaluation_share,
     }
-    splits = assign_splits(corpus.documents, shares, params.seed)
-    _report_reading(corpus, encoder, reporter)
+    splits = assign_splits(corpus.documents, shares, params.seed, near.tolist())
+    copies = _copies(corpus, kept)
 
     accounts: dict[SplitName, SplitAccounting] = {}
+    calibration: Windows | None = None
     for split in SPLITS:
         indices = [i for i, of in enumerate(splits) if of == split]
         if split == "calibration":
             indices.sort(key=lambda i: rank(params.seed, "pack", corpus.documents[i].digest))
         members = [corpus.documents[i] for i in indices]
-        cut = _cut(split, members, indices, encoder.eos, params)
-        copies = [copy for copy, kept in corpus.copies if splits[kept] == split]
-        length = params.calibration_length if split == "calibration" else params.evaluation_length
-        accounts[split] = account_split(cut, members, copies, length)
+        of_split = [copy for at, copy in copies if splits[at] == split]
+        later = [bool(near[i] != i) for i in indices]
+        if split == "calibration":
+            wanted, length = params.calibration_windows, params.calibration_length
+            tokens = [document.tokens for document in members]
+            cut = pack_documents(tokens, encoder.eos, length, wanted, params.seed)
+            calibration = cut.windows
+            accounts[split] = account_split(cut, members, later, of_split, length)
+        else:
+            members, cut = _cut(members, indices, cutting, encoder.bos, params)
+            accounts[split] = account_split(
+                cut,
+                members,
+                later,
+                of_split,
+                cutting.length,
+                stride=cutting.stride,
+                bos=cutting.bos is not None,
+                overlap=overlap(cut.windows, calibration) if calibration is not None else None,
+            )
         save_windows(output / _FILES[split], cut.windows)
-    _check_sizes(params, accounts)
-    _report_sizes(params, accounts, reporter)
 
-    documents = [
-        Document(document.id, document.slice, split, len(document.tokens))
-        for document, split in zip(corpus.documents, splits, strict=True)
-    ]
-    save_documents(output, documents)
-    save_accounting(output, account(params.seed, accounts))
+    accounting = Accounting(
+        seed=params.seed,
+        reading=_reading(seen, drawn, mistakes, files, encodings),
+        near_duplicates=_near_accounting(near),
+        total=add_counts(split.total for split in accounts.values()),
+        splits=accounts,
+    )
+    report_draw(accounting, drawn, mistakes, encoder, seen, reporter)
+    check_sizes(params, files, accounting)
+    check_overlap(params, accounting, reporter)
+    report_sizes(params, accounting, reporter)
+    grouped = sizes(near)
+    save_documents(
+        output,
+        [
+            Document(item.id, item.slice, split, len(item.tokens), int(at) if int(at) in grouped else None)
+            for item, split, at in zip(corpus.documents, splits, near, strict=True)
+        ],
+    )
+    save_accounting(output, accounting)
 
 
-def _read(params: DataParams, encoder: Encoder, reporter: Reporter) -> list[TokenizedDocument]:
-    files = [Path(name) for name in params.files]
-    size = sum(path.stat().st_size for path in files if path.is_file())
+def _encodings(files: Sequence[DataFile], params: DataParams, reporter: Reporter) -> list[Encoding | None]:
     advance: Callable[[int], None]
-    with reporter.track("reading and tokenizing bytes of text", size) as advance:
-        return tokenize_records(read_records(files, advance), encoder)
+    found: list[Encoding | None] = []
+    with reporter.track("checking the encoding of bytes of text", total_bytes(files)) as advance:
+        for file in files:
+            of = None if file.format == "parquet" else encoding_of(file, params.reading.encoding)
+            found.append(of)
+            advance(file.ends_at - file.begins_at)
+    return found
 
 
-def _check_vocabulary(folder: Path, documents: Sequence[TokenizedDocument]) -> None:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
-    largest = max((int(document.tokens.max()) for document in documents), default=0)
-    if size is not None and largest >= size:
-        raise SourceError(
-            f"the tokenizer makes token {largest}, but the model's vocabulary ends at {size - 1}",
-            where=str(folder),
-            hint="The tokenizer's files and the weights are of two different models.",
-        )
+def _draw(
+    files: Sequence[DataFile],
+    encodings: Sequence[Encoding | None],
+    params: DataParams,
+    encoder: Encoder,
+    cutting: Cutting,
+    mistakes: Mistakes,
+    reporter: Reporter,
+) -> tuple[list[Drawn], Seen]:
+    advance: Callable[[int], None]
+    with reporter.track("reading and tokenizing bytes of text", total_bytes(files)) as advance:
+        records = read_records(files, encodings, params.reading, advance)
+        return draw(records, encoder, params, cutting, mistakes)
+
+
+def _near_duplicates(corpus: Corpus, kept: Sequence[Drawn]) -> NDArray[np.int64]:
+    """For each document of the corpus the first of its near duplicates, its own index where it has none."""
+    signatures = {item.document.digest: item.signature for item in kept if item.document is not None}
+    if not corpus.documents:
+        return np.empty(0, dtype=np.int64)
+    return clusters(np.stack([signatures[document.digest] for document in corpus.documents]))
+
+
+def _copies(corpus: Corpus, kept: Sequence[Drawn]) -> list[tuple[int, Copies]]:
+    """Exact copies, each with the position in the corpus of the document kept for it."""
+    position = {document.digest: i for i, document in enumerate(corpus.documents)}
+    position |= {copy.digest: at for copy, at in corpus.copies}
+    dropped = {copy.digest for copy, _ in corpus.copies}
+    found: list[tuple[int, Copies]] = []
+    for item in kept:
+        document = item.document
+        assert document is not None
+        for name, count in sorted(item.occurrences.items()):
+            # Of a kept document, one occurrence is itself.
+            copies = count - (name == document.slice and document.digest not in dropped)
+            if copies:
+                found.append((position[document.digest], Copies(name, len(document.tokens), copies)))
+    return found
 
 
 def _cut(
-    split: SplitName,
     members: Sequence[TokenizedDocument],
     indices: Sequence[int],
-    eos: int | None,
+    cutting: Cutting,
+    bos: int | None,
     params: DataParams,
-) -> Cut:
-    tokens = [document.tokens for document in members]
-    if split == "calibration":
-        wanted, length = params.calibration_windows, params.calibration_length
-        return pack_documents(tokens, eos, length, wanted, params.seed)
-    return cut_documents(tokens, indices, params.evaluation_length)
+) -> tuple[list[TokenizedDocument], Cut]:
+    never = params.evaluation_bos == "never" and bos is not None
+    cleaned = [
+        replace(member, tokens=member.tokens[1:]) if never and member.tokens[0] == bos else member
+        for member in members
+    ]
+    tokens = [member.tokens for member in cleaned]
+    names = [member.digest for member in cleaned]
+    return cleaned, cut_documents(tokens, indices, cutting, params.evaluation_windows, params.seed, names)
 
 
-def _check_sizes(params: DataParams, accounts: Mapping[SplitName, SplitAccounting]) -> None:
-    calibration, evaluation = accounts["calibration"], accounts["evaluation"]
-    if calibration.windows == 0:
-        raise DataError(
-            f"the calibration documents hold {calibration.total.tokens_incomplete} tokens, not enough for "
-            f"one window of {params.calibration_length}",
-            where="data.files",
-            hint="Give more text, lower data.calibration.length or raise data.split.calibration.",
-        )
-    if evaluation.windows == 0:
-        raise DataError(
-            "no document is left for the evaluation, so there would be nothing to judge",
-            where="data.files",
-            hint="Give more documents (the gate decides from 30 evaluation documents on) or raise "
-            "data.split.evaluation.",
-        )
+def _reading(
+    seen: Seen,
+    drawn: Sequence[Drawn],
+    mistakes: Mistakes,
+    files: Sequence[DataFile],
+    encodings: Sequence[Encoding | None],
+) -> Reading:
+    held = sum(item.occurrences.total() for item in drawn)
+    characters = sum(item.characters * item.occurrences.total() for item in drawn)
+    refused = sum(item.occurrences.total() for item in drawn if item.document is None)
+    keys = [
+        (f.format, f.compression, e.codec if e else "", e.told_by if e else "")
+        for f, e in zip(files, encodings, strict=True)
+    ]
+    return Reading(
+        documents=seen.documents,
+        characters=seen.characters,
+        documents_undrawn=seen.documents - held,
+        characters_undrawn=seen.characters - characters,
+        documents_undecodable=mistakes.undecodable,
+        documents_invalid=mistakes.invalid,
+        documents_refused=refused,
+        slices=dict(sorted(seen.slices.items())),
+        kinds=tuple(
+            FileKind(format=a, compression=b, encoding=c, told_by=d, files=keys.count((a, b, c, d)))
+            for a, b, c, d in sorted(set(keys))
+        ),
+    )
 
 
-def _report_reading(corpus: Corpus, encoder: Encoder, reporter: Reporter) -> None:
-    if corpus.copies:
-        read = len(corpus.documents) + len(corpus.copies)
-        reporter.event(
-            "duplicate-documents",
-            f"{len(corpus.copies)} of {read} documents were exact copies of another one and were dropped.",
-            documents=len(corpus.copies),
-            tokens=sum(len(copy.tokens) for copy, _ in corpus.copies),
-        )
-    if encoder.date_asked:
-        reporter.event(
-            "chat-template-date",
-            f"The chat template writes today's date into conversations; it got {TEMPLATE_DATE:%Y-%m-%d}, "
-            "so that equal data gives equal tokens on any day.",
-            date=f"{TEMPLATE_DATE:%Y-%m-%d}",
-        )
-
-
-def _report_sizes(
-    params: DataParams, accounts: Mapping[SplitName, SplitAccounting], reporter: Reporter
-) -> None:
-    calibration = accounts["calibration"]
-    if calibration.windows < params.calibration_windows:
-        reporter.event(
-            "fewer-calibration-windows",
-            f"The calibration documents fill {calibration.windows} windows of {params.calibration_length} "
-            f"tokens, {params.calibration_windows} were asked for.",
-            windows=calibration.windows,
-            asked=params.calibration_windows,
-        )
-    for split in ("selection", "evaluation"):
-        dropped = accounts[split].windows_too_short
-        if dropped:
-            reporter.event(
-                "short-windows-dropped",
-                f"{dropped} {split} windows of one token were dropped, as nothing in them can be scored.",
-                split=split,
-                windows=dropped,
-                tokens=accounts[split].total.tokens_too_short,
-            )
-    scored = accounts["evaluation"].total.documents_used
-    if scored < MIN_DOCUMENTS:
-        reporter.event(
-            "few-evaluation-documents",
-            f"There are {scored} evaluation documents; below {MIN_DOCUMENTS} the gate will be inconclusive.",
-            documents=scored,
-            needed=MIN_DOCUMENTS,
-        )
+def _near_accounting(near: NDArray[np.int64]) -> NearDuplicates:
+    grouped = sizes(near)
+    return NearDuplicates(
+        similarity=NEAR_DUPLICATE,
+        groups=len(grouped),
+        documents=sum(grouped.values()),
+        largest=max(grouped.values(), default=0),
+    )

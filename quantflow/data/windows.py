@@ -21,18 +21,26 @@ PACKED = -1
 class Windows:
     """Token windows of several lengths, end to end.
 
-    In a selection or evaluation window the first token is context only, every later one is scored: a window
-    of n tokens has n − 1 scored positions, in order.
+    What comes before the first scored token of a window is context only; that token and every later one are
+    scored. Overlapping windows score each token of a document once.
 
     Attributes:
         tokens: Token ids of all windows, [total].
         offsets: Where each window begins, and the end of the last, [windows + 1].
         document: Index of each window's document in documents.json, `PACKED` for calibration, [windows].
+        scored_from: Place in each window of its first scored token, at least 1, since the first token is
+            predicted by nothing; the window's length where nothing is scored, [windows].
     """
 
     tokens: NDArray[np.int32]
     offsets: NDArray[np.int64]
     document: NDArray[np.int32]
+    scored_from: NDArray[np.int32]
+
+    @property
+    def scored_counts(self) -> NDArray[np.int64]:
+        """Scored tokens of each window, [windows]."""
+        return np.maximum(np.diff(self.offsets) - self.scored_from, 0)
 
     def __len__(self) -> int:
         """Number of windows."""
@@ -44,24 +52,28 @@ class Windows:
             yield self.tokens[start:end]
 
 
-def make_windows(pieces: Sequence[NDArray[np.int32]], document: Sequence[int]) -> Windows:
+def make_windows(
+    pieces: Sequence[NDArray[np.int32]], document: Sequence[int], scored_from: Sequence[int] | None = None
+) -> Windows:
     """Lay windows end to end.
 
     Args:
         pieces: Tokens of each window, [length] each.
         document: Index of each window's document, or `PACKED`.
+        scored_from: Place of each window's first scored token; if None, 1: all but the first are scored.
     """
     lengths = np.fromiter((len(piece) for piece in pieces), dtype=np.int64, count=len(pieces))
     return Windows(
         tokens=np.concatenate([np.empty(0, dtype=np.int32), *pieces]),
         offsets=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
         document=np.asarray(document, dtype=np.int32),
+        scored_from=np.asarray([1] * len(pieces) if scored_from is None else scored_from, dtype=np.int32),
     )
 
 
 def scored_documents(windows: Windows) -> NDArray[np.int32]:
-    """Document of every scored position, in order, [positions]: each window's tokens but its first."""
-    return np.repeat(windows.document, np.maximum(np.diff(windows.offsets) - 1, 0))
+    """Document of every scored position, in the order of the windows, [positions]."""
+    return np.repeat(windows.document, windows.scored_counts)
 
 
 def save_windows(path: Path, windows: Windows) -> None:
@@ -70,6 +82,7 @@ def save_windows(path: Path, windows: Windows) -> None:
         "tokens": windows.tokens,
         "offsets": windows.offsets,
         "document": windows.document,
+        "scored_from": windows.scored_from,
     }
     save_file(tensors, path)
 
@@ -77,4 +90,4 @@ def save_windows(path: Path, windows: Windows) -> None:
 def load_windows(path: Path) -> Windows:
     """Read windows that `save_windows` wrote."""
     tensors = load_file(path)
-    return Windows(tensors["tokens"], tensors["offsets"], tensors["document"])
+    return Windows(tensors["tokens"], tensors["offsets"], tensors["document"], tensors["scored_from"])

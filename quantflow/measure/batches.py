@@ -17,19 +17,27 @@ class Batch:
         ids: Token ids, short windows padded on the right with zeros, [windows, longest].
         lengths: Tokens of each window, [windows].
         starts: Index of each window's first scored position among all scored positions, [windows].
+        scored_from: Place of the first scored token in each window, at least 1, [windows].
     """
 
     ids: NDArray[np.int64]
     lengths: NDArray[np.int64]
     starts: NDArray[np.int64]
+    scored_from: NDArray[np.int64]
 
-    def scored(self) -> Iterator[tuple[int, int, int]]:
-        """For each window its row, its first scored position and how many there are.
+    @property
+    def positions(self) -> int:
+        """Scored positions of all its windows."""
+        return int((self.lengths - self.scored_from).sum())
 
-        A window of n tokens has n − 1: what is predicted at its tokens 0 … n − 2.
+    def scored(self) -> Iterator[tuple[int, int, slice]]:
+        """For each window its row, its first scored position and where in it the scored are predicted.
+
+        A token is predicted at the one before it: scored tokens s … n − 1 at tokens s − 1 … n − 2.
         """
-        for row, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
-            yield row, int(start), int(length) - 1
+        rows = zip(self.starts, self.lengths, self.scored_from, strict=True)
+        for row, (start, length, first) in enumerate(rows):
+            yield row, int(start), slice(int(first) - 1, int(length) - 1)
 
 
 def make_batches(windows: Windows, batch_tokens: int) -> tuple[Batch, ...]:
@@ -40,9 +48,10 @@ def make_batches(windows: Windows, batch_tokens: int) -> tuple[Batch, ...]:
         batch_tokens: Most tokens of a batch, padding included; a longer window is a batch of its own.
     """
     lengths = np.diff(windows.offsets)
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.maximum(lengths - 1, 0))])
+    counts = windows.scored_counts
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
     order = np.argsort(-lengths, kind="stable")
-    order = order[lengths[order] > 1]  # shorter ones have nothing to score
+    order = order[counts[order] > 0]
     pieces = list(windows)
     batches = []
     while order.size:
@@ -51,10 +60,17 @@ def make_batches(windows: Windows, batch_tokens: int) -> tuple[Batch, ...]:
         ids = np.zeros((chosen.size, longest), dtype=np.int64)
         for row, window in enumerate(chosen):
             ids[row, : lengths[window]] = pieces[window]
-        batches.append(Batch(ids, lengths[chosen], starts[chosen]))
+        batches.append(
+            Batch(ids, lengths[chosen], starts[chosen], windows.scored_from[chosen].astype(np.int64))
+        )
     return tuple(batches)
 
 
 def scored_targets(windows: Windows) -> NDArray[np.int64]:
     """The token that came at every scored position, in order, [positions]."""
-    return np.concatenate([np.empty(0, dtype=np.int64), *(window[1:] for window in windows)])
+    return np.concatenate([np.empty(0, dtype=np.int64), *_scored_tokens(windows)])
+
+
+def _scored_tokens(windows: Windows) -> Iterator[NDArray[np.int32]]:
+    for window, first in zip(windows, windows.scored_from, strict=True):
+        yield window[first:]

@@ -37,14 +37,14 @@ def scored_hidden(
     Returns:
         float32 on the CPU, in the order of the windows, [positions, d].
     """
-    positions = sum(int((batch.lengths - 1).sum()) for batch in batches)
+    positions = sum(batch.positions for batch in batches)
     ids = [torch.from_numpy(batch.ids) for batch in batches]
     result = torch.empty(positions, decoder.hidden_size, dtype=torch.float32)
     finals = final_hidden(decoder, ids, reporter, what)
     for batch in reversed(batches):
         final = finals.pop()  # freed when it has been copied out
-        for row, start, count in batch.scored():
-            result[start : start + count] = final[row, :count]
+        for row, start, at in batch.scored():
+            result[start : start + at.stop - at.start] = final[row, at]
     return result
 
 

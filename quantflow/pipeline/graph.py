@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from quantflow.data.params import DataParams
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams
+from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
@@ -70,16 +70,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
         Stage(
             name="data",
             function="quantflow.data.stage:run",
-            params=DataParams(
-                files=data.files,
-                calibration_windows=data.calibration.windows,
-                calibration_length=data.calibration.length,
-                evaluation_length=data.evaluation.length,
-                calibration_share=data.split.calibration,
-                selection_share=data.split.selection,
-                evaluation_share=data.split.evaluation,
-                seed=data.seed,
-            ),
+            params=data_params(data),
             inputs={"source": "source"},
             external={name: digests.digest(Path(name)) for name in data.files},
         ),

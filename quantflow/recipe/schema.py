@@ -2,24 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from quantflow.recipe.artifacts import Artifact, names_are_unique
+from quantflow.recipe.data import Data
 from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, by_bits
 from quantflow.recipe.section import Name, Section
 
-# A window shorter than this has hardly any context; one longer than any model's context is a slip of the pen.
-SHORTEST_WINDOW, LONGEST_WINDOW = 8, 131_072
-# 128 times the default: at 2048 tokens each that is 134 million tokens, more than any calibration gains from.
-MOST_WINDOWS = 65_536
-# Shares are written with a few digits: thirds as 0.333, 0.333 and 0.334 are meant to be taken.
-SHARE_TOLERANCE = 1e-6
-
-WindowLength = Annotated[int, Field(ge=SHORTEST_WINDOW, le=LONGEST_WINDOW)]
-Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Margin = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -50,73 +41,6 @@ class Model(Section):
         "back, a baseline that predicts no better than chance. Each finding is then an event; the gate still "
         "passes nothing that is compared with a baseline that cannot read the evaluation text. "
         "Default: false.",
-    )
-
-
-class Calibration(Section):
-    """The tokens that the quantizer looks at."""
-
-    windows: int = Field(
-        default=512, ge=1, le=MOST_WINDOWS, description="Number of calibration windows. Default: 512."
-    )
-    length: WindowLength = Field(
-        default=2048, description="Length of a calibration window, tokens. Default: 2048."
-    )
-
-
-class Evaluation(Section):
-    """The tokens that the gate looks at."""
-
-    length: WindowLength = Field(
-        default=2048,
-        description="Longest evaluation window, tokens. Windows never cross documents. Default: 2048.",
-    )
-
-
-class Split(Section):
-    """How documents are shared out, by number of documents; the three shares sum to 1."""
-
-    calibration: Share = Field(
-        default=0.5, description="Share of documents that codes are fitted on, a fraction. Default: 0.5."
-    )
-    selection: Share = Field(
-        default=0.25, description="Share of documents that choices are made on, a fraction. Default: 0.25."
-    )
-    evaluation: Share = Field(
-        default=0.25, description="Share of documents that the gate alone sees, a fraction. Default: 0.25."
-    )
-
-    @model_validator(mode="after")
-    def _sums_to_one(self) -> Self:
-        total = self.calibration + self.selection + self.evaluation
-        if abs(total - 1) > SHARE_TOLERANCE:
-            raise PydanticCustomError(
-                "shares", "the three shares have to sum to 1, these sum to {total}", {"total": f"{total:.6g}"}
-            )
-        return self
-
-
-class Data(Section):
-    """Your own business text and how it is used."""
-
-    files: tuple[str, ...] = Field(
-        min_length=1,
-        strict=False,  # YAML has lists only; the items stay strict
-        description="JSONL files or globs, one document a line with `text` or `messages`. Relative to the "
-        "recipe.",
-    )
-    calibration: Calibration = Field(
-        default=Calibration(), description="The tokens that codes are fitted on."
-    )
-    evaluation: Evaluation = Field(default=Evaluation(), description="The tokens that the gate judges on.")
-    split: Split = Field(
-        default=Split(), description="How documents are shared out between the three uses; shares sum to 1."
-    )
-    seed: int = Field(
-        default=0,
-        ge=0,
-        lt=2**32,
-        description="Seed of the split and of the choice of calibration windows. Default: 0.",
     )
 
 

@@ -62,7 +62,8 @@ def validate(root: MapNode, data: Mapping[str, object]) -> Recipe | list[Problem
 def _is_echo(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> bool:
     """Whether a list is called too short only because its entries, reported themselves, were not counted."""
     node = nodes.get(key_at(detail["loc"]).loc)
-    return detail["type"] == "too_short" and isinstance(node, ListNode) and bool(node.items)
+    filled = bool(node.items) if isinstance(node, ListNode) else isinstance(node, Scalar)
+    return detail["type"] == "too_short" and filled
 
 
 def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:

@@ -29,16 +29,21 @@ def words(*numbers: int) -> str:
     return " ".join(f"w{number}" for number in numbers)
 
 
-def write_source(output: Path, chat_template: str | None = CHAT_TEMPLATE, vocab_size: int = 105) -> Path:
+def write_source(
+    output: Path, chat_template: str | None = CHAT_TEMPLATE, vocab_size: int = 105, *, bos: bool = True
+) -> Path:
     """The finished output of a source stage whose checkpoint has this tokenizer."""
     special = {"<s>": BOS, "</s>": EOS, "<unk>": UNKNOWN, "<user>": USER, "<assistant>": ASSISTANT}
     vocabulary = special | {f"w{i}": FIRST_WORD + i for i in range(WORDS)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
+    if bos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", BOS)]
+        )
     fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
-        bos_token="<s>",
+        bos_token="<s>" if bos else None,
         eos_token="</s>",
         unk_token="<unk>",
         additional_special_tokens=["<user>", "<assistant>"],

@@ -4,18 +4,26 @@ from typing import Any
 
 import pytest
 
-from quantflow.data.encode import Encoder, TokenizedDocument, tokenize_records
-from quantflow.data.jsonl import read_records
+from quantflow.data.cut import Cutting
+from quantflow.data.draw import Drawn, draw
+from quantflow.data.encode import Encoder, TokenizedDocument
+from quantflow.data.mistakes import Mistakes
 from quantflow.errors import DataError, SourceError
 from tests.data.conftest import ASSISTANT, BOS, DATED_TEMPLATE, EOS, FIRST_WORD, USER, write_source
+from tests.data.reading import make_params, read
 
 CHAT = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3"}]
 
 
-def tokenize(tmp_path: Path, encoder: Encoder, *lines: dict[str, Any]) -> list[TokenizedDocument]:
+def take(tmp_path: Path, encoder: Encoder, *lines: dict[str, Any]) -> list[Drawn]:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return tokenize_records(read_records([path], lambda _: None), encoder)
+    drawn, _ = draw(read(path), encoder, make_params(path), Cutting(8, 8, None), Mistakes("refuse"))
+    return sorted(drawn, key=lambda item: str(item.document and item.document.digest))
+
+
+def tokenize(tmp_path: Path, encoder: Encoder, *lines: dict[str, Any]) -> list[TokenizedDocument]:
+    return [item.document for item in take(tmp_path, encoder, *lines) if item.document is not None]
 
 
 def test_a_text_gets_the_special_tokens_that_the_tokenizer_adds(tmp_path: Path, encoder: Encoder) -> None:
@@ -35,9 +43,10 @@ def test_a_document_without_id_is_named_after_its_content_not_its_place(
     tmp_path: Path, encoder: Encoder
 ) -> None:
     (first,) = tokenize(tmp_path, encoder, {"text": "w1"})
-    other, second = tokenize(tmp_path, encoder, {"text": "w2"}, {"text": "w1"})
-    assert first.id == second.id == first.digest[:16]
-    assert other.id != first.id
+    both = tokenize(tmp_path, encoder, {"text": "w2"}, {"text": "w1"})
+    assert first.id == first.digest[:16]
+    assert first.id in {document.id for document in both}
+    assert len({document.id for document in both}) == 2
 
 
 def test_a_model_without_chat_template_cannot_take_messages(tmp_path: Path) -> None:
@@ -67,13 +76,13 @@ def test_a_template_that_asks_for_today_gives_the_same_tokens_on_any_day(tmp_pat
 def test_batches_of_any_size_give_the_same_documents(
     tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = [{"text": f"w{i} w{i + 1}"} if i % 2 else {"messages": CHAT[: 1 + i % 3]} for i in range(20)]
+    lines = [{"text": f"w{i} w{i + 1}"} if i % 2 else {"messages": CHAT * (i + 1)} for i in range(20)]
 
     def documents() -> list[tuple[str, list[int]]]:
         return sorted((d.digest, d.tokens.tolist()) for d in tokenize(tmp_path, encoder, *lines))
 
     whole = documents()
-    monkeypatch.setattr("quantflow.data.encode._BATCH_CHARACTERS", 12)
+    monkeypatch.setattr("quantflow.data.draw._BATCH_CHARACTERS", 12)
     assert documents() == whole
     assert len(whole) == 20
 
@@ -82,3 +91,53 @@ def test_a_folder_without_a_tokenizer_is_an_error_that_says_what_is_missing(tmp_
     with pytest.raises(SourceError, match="tokenizer cannot be loaded") as caught:
         Encoder(tmp_path)
     assert "tokenizer.json" in caught.value.hint
+
+
+TOOL = {"type": "function", "function": {"name": "w9", "parameters": {"type": "object"}}}
+TOOL_TEMPLATE = (
+    "{{ bos_token }}{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}"
+    "{% for message in messages %}<{{ message.role }}> {{ message.content or '' }} "
+    "{% for call in message.tool_calls or [] %}{{ call.function.name }} {{ call.function.arguments.city }} "
+    "{% endfor %}"
+    "{{ eos_token }}{% endfor %}"
+)
+
+
+def test_tools_are_given_to_the_chat_template(tmp_path: Path) -> None:
+    encoder = Encoder(write_source(tmp_path, chat_template=TOOL_TEMPLATE) / "checkpoint")
+    (with_tool,) = take(tmp_path, encoder, {"messages": CHAT, "tools": [TOOL]})
+    assert with_tool.document is not None and with_tool.rendered is not None
+    assert with_tool.document.tokens.tolist()[:3] == [BOS, FIRST_WORD + 9, USER]
+    assert not with_tool.rendered.tools_lost and not with_tool.rendered.text_lost
+
+
+def test_arguments_of_a_call_reach_the_template_as_an_object_however_they_are_stored(tmp_path: Path) -> None:
+    encoder = Encoder(write_source(tmp_path, chat_template=TOOL_TEMPLATE) / "checkpoint")
+    for arguments in ({"city": "w5"}, '{"city": "w5"}'):
+        call = {"type": "function", "function": {"name": "w9", "arguments": arguments}}
+        messages = [CHAT[0], {"role": "assistant", "content": None, "tool_calls": [call]}]
+        (document,) = tokenize(tmp_path, encoder, {"messages": messages})
+        word = FIRST_WORD
+        assert document.tokens.tolist()[-4:] == [ASSISTANT, word + 9, word + 5, EOS]
+
+
+def test_a_template_that_leaves_out_tools_or_calls_is_noticed(tmp_path: Path, encoder: Encoder) -> None:
+    call = {"function": {"name": "w9", "arguments": {}}}
+    called = [CHAT[0], {"role": "assistant", "content": "w3", "tool_calls": [call]}]
+    lines: list[dict[str, Any]] = [{"messages": CHAT, "tools": [TOOL]}, {"messages": called}]
+    for line in lines:
+        (item,) = take(tmp_path, encoder, line)
+        assert item.rendered is not None and item.rendered.tools_lost
+
+
+def test_a_template_that_leaves_out_what_is_said_is_noticed(tmp_path: Path) -> None:
+    template = "{{ bos_token }}{{ messages[0].content }}"
+    encoder = Encoder(write_source(tmp_path, chat_template=template) / "checkpoint")
+    whole, cut = take(tmp_path, encoder, {"messages": CHAT[:1]}), take(tmp_path, encoder, {"messages": CHAT})
+    assert [item.rendered.text_lost for item in (*whole, *cut) if item.rendered] == [False, True]
+
+
+def test_conversations_with_other_tools_are_other_documents(tmp_path: Path, encoder: Encoder) -> None:
+    given: list[dict[str, Any]] = [{}, {"tools": [TOOL]}, {"tools": []}]
+    lines = [{"messages": CHAT} | more for more in given]
+    assert len(tokenize(tmp_path, encoder, *lines)) == 2

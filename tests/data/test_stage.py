@@ -1,65 +1,18 @@
 import json
 import random
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from quantflow.data.documents import SPLITS, Counts, load_accounting, load_documents
-from quantflow.data.params import DataParams
 from quantflow.data.stage import run
 from quantflow.data.windows import load_windows, scored_documents
 from quantflow.errors import DataError, SourceError
 from tests.data.conftest import BOS, DATED_TEMPLATE, FIRST_WORD, words, write_source
+from tests.data.making import content_of, corpus, make, write
+from tests.data.reading import make_params
 from tests.data.recording import Recorder
-
-Lines = Iterable[dict[str, Any]]
-
-
-def corpus(count: int = 140) -> list[dict[str, Any]]:
-    """Documents of 2 to 31 words in two slices, every third a conversation."""
-    rng = random.Random(5)
-    lines: list[dict[str, Any]] = []
-    for i in range(count):
-        text = words(*(rng.randrange(100) for _ in range(rng.randint(2, 31))))
-        chat = [{"role": "user", "content": text}, {"role": "assistant", "content": "w7"}]
-        content = {"messages": chat} if i % 3 == 0 else {"text": text}
-        lines.append({"id": f"d{i:03}", "slice": "orders" if i % 4 == 0 else "billing", **content})
-    return lines
-
-
-def params(files: Iterable[Path], **changed: Any) -> DataParams:
-    given: dict[str, Any] = {
-        "files": tuple(str(path) for path in files),
-        "calibration_windows": 10,
-        "calibration_length": 16,
-        "evaluation_length": 8,
-        "calibration_share": 0.5,
-        "selection_share": 0.25,
-        "evaluation_share": 0.25,
-        "seed": 0,
-    }
-    return DataParams(**given | changed)
-
-
-def write(path: Path, lines: Lines) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
-
-
-def make(tmp_path: Path, source: Path, lines: Lines, **changed: Any) -> tuple[Path, Recorder]:
-    """Run the stage on one file of these lines."""
-    output = tmp_path / f"output-{len(list(tmp_path.iterdir()))}"
-    output.mkdir()
-    recorder = Recorder()
-    run(params([write(tmp_path / "all.jsonl", lines)], **changed), {"source": source}, output, recorder)
-    return output, recorder
-
-
-def content_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_the_stage_writes_three_sets_of_windows_the_documents_and_the_accounting(
@@ -75,8 +28,8 @@ def test_the_stage_writes_three_sets_of_windows_the_documents_and_the_accounting
     ]
     calibration = load_windows(output / "calibration.safetensors")
     assert [len(window) for window in calibration] == [16] * 10
-    ((done, total),) = recorder.progress.values()
-    assert done == total == (tmp_path / "all.jsonl").stat().st_size
+    size = (tmp_path / "all.jsonl").stat().st_size
+    assert list(recorder.progress.values()) == [(size, size), (size, size)]
 
 
 def test_windows_of_selection_and_evaluation_are_their_own_documents_tokens(
@@ -128,8 +81,11 @@ def test_neither_the_order_of_lines_nor_of_files_nor_who_holds_which_changes_a_b
     files = [write(tmp_path / "b.jsonl", lines[:50]), write(tmp_path / "a.jsonl", lines[50:])]
     other = tmp_path / "other"
     other.mkdir()
-    run(params(files), {"source": source}, other, Recorder())
-    assert content_of(other) == content_of(output)
+    run(make_params(*files), {"source": source}, other, Recorder())
+    first, second = content_of(output), content_of(other)
+    counts, again = (json.loads(content.pop("accounting.json")) for content in (first, second))
+    assert (counts["reading"].pop("kinds"), again["reading"].pop("kinds")) != ([], [])  # one file, two files
+    assert second == first and again == counts
 
 
 def test_the_seed_changes_the_split_and_the_windows(tmp_path: Path, source: Path) -> None:
@@ -174,7 +130,7 @@ def test_every_token_is_accounted_for_by_split_and_by_slice(tmp_path: Path, sour
             check(counts)
         windows = load_windows(output / f"{name}.safetensors")
         assert split.windows == len(windows)
-        assert len(windows.tokens) == split.total.tokens_used + split.separators
+        assert len(windows.tokens) == split.total.tokens_used + split.separators + split.bos_added
     calibration, evaluation = accounting.splits["calibration"], accounting.splits["evaluation"]
     assert (calibration.length, calibration.windows, evaluation.length) == (16, 5, 8)
     assert calibration.windows_available > 5 and calibration.total.tokens_undrawn > 0
@@ -216,7 +172,7 @@ def test_too_little_text_for_one_calibration_window_is_an_error_never_random_dat
 
 
 def test_files_without_a_document_are_an_error(tmp_path: Path, source: Path) -> None:
-    with pytest.raises(DataError, match="hold 0 tokens"):
+    with pytest.raises(DataError, match="the files hold no document"):
         make(tmp_path, source, [])
 
 
@@ -232,7 +188,8 @@ def test_few_evaluation_documents_are_reported_with_what_that_means(tmp_path: Pa
 
 
 def test_windows_too_short_to_score_are_dropped_and_reported(tmp_path: Path, source: Path) -> None:
-    lines = [{"text": words(*range(i, i + 8))} for i in range(80)]  # nine tokens with BOS
+    rng = random.Random(2)
+    lines = [{"text": words(*rng.sample(range(100), 8))} for _ in range(80)]  # nine tokens with BOS
     output, recorder = make(tmp_path, source, lines, calibration_windows=1)
     assert recorder.events["short-windows-dropped"] == {"split": "evaluation", "windows": 20, "tokens": 20}
     assert load_accounting(output).splits["evaluation"].total.tokens_too_short == 20
@@ -260,4 +217,4 @@ def test_a_document_of_more_than_a_million_tokens_is_cut_like_any_other(tmp_path
 
 def test_shares_that_do_not_sum_to_one_are_refused() -> None:
     with pytest.raises(ValidationError, match="shares sum to"):
-        params([], calibration_share=0.9)
+        make_params(calibration_share=0.9)

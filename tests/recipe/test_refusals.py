@@ -23,7 +23,7 @@ ARTIFACT = "  - name: int4\n    format: awq\n    bits: 4\n"
             "artifacts[0].group",
             "Did you mean `group_size`?",
         ),
-        ("version: 1", "version: 1\nwindows: 3", "r.yaml:2", "windows", "`data.calibration.windows`?"),
+        ("version: 1", "version: 1\nwindows: 3", "r.yaml:2", "windows", "`data.calibration.windows`"),
         ("version: 1", "version: 1\nzzz: 3", "r.yaml:2", "zzz", "Allowed here: `artifacts`, `data`"),
         (
             "format: awq",
@@ -70,7 +70,7 @@ ARTIFACT = "  - name: int4\n    format: awq\n    bits: 4\n"
             "",
         ),
         ("[texts/*.jsonl]", "texts/a.jsonl", "r.yaml:6", "data.files: has to be a list", "[first, second]"),
-        ("[texts/*.jsonl]", "[]", "r.yaml:6", "data.files: must not be empty", "JSONL files"),
+        ("[texts/*.jsonl]", "[]", "r.yaml:6", "data.files: must not be empty", ".jsonl"),
         (
             "[texts/*.jsonl]",
             "[texts/*.json]",
