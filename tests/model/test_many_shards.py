@@ -24,7 +24,7 @@ VALUES = 16_384
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number in range(1, SHARDS + 1):
         shard = f"model-{number:05d}-of-{SHARDS:05d}.safetensors"
         tensors = {
