@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quantflow.data.windows import EVALUATION_FILE, Windows, save_windows
+from quantflow.data.windows import EVALUATION_FILE, make_windows, save_windows
 from quantflow.gate.criteria import CriterionResult, GateResult
 from quantflow.gate.params import GateParams
 from quantflow.gate.stage import judge, load_gate, run, summarise
@@ -277,8 +277,7 @@ def test_the_stage_judges_what_data_baseline_and_measure_wrote(tmp_path: Path) -
     for folder in folders.values():
         folder.mkdir()
     tokens = np.zeros(60 * (TOKENS + 1), dtype=np.int32)
-    offsets = np.arange(61, dtype=np.int64) * (TOKENS + 1)
-    windows = Windows(tokens, offsets, np.arange(60, dtype=np.int32))
+    windows = make_windows(np.split(tokens, 60), range(60))
     save_windows(folders["data"] / EVALUATION_FILE, windows)
     save_inspection(folders["inspect"], INSPECTION)
     save_measurement(folders["baseline"], MEASUREMENT, baseline)
