@@ -130,7 +130,9 @@ def _exit_code() -> int:
     except Exception as error:
         return _unexpected(error)
     if code == INTERRUPTED:
-        _complain("interrupted; finished stages are kept, the same command goes on from there")
+        _complain(
+            "interrupted; what is finished is kept, to the last block: the same command goes on from there"
+        )
         return ERROR_EXIT
     return code
 

@@ -19,9 +19,20 @@ REACHED = re.compile(r"\[\d+/\d+\] (\S+): (started|from the store)")
 COMMAND = [sys.executable, "-c", "from quantflow.cli import main; main()", "run", "tiny.yaml"]
 
 
+def _take_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        COMMAND, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        COMMAND,
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Tests in the background of a shell inherit that Ctrl-C is ignored; a person's command does not.
+        preexec_fn=_take_interrupts,
     )
 
 

@@ -28,7 +28,7 @@ class CalibratedBlock:
 
 @torch.no_grad()
 def calibrate_blocks(
-    states: BlockPass, units: Mapping[str, Sequence[str]], done: Callable[[int], None]
+    states: BlockPass, units: Mapping[str, Sequence[str]], advance: Callable[[int], None]
 ) -> Generator[CalibratedBlock]:
     """Pass the calibration tokens through the lossless model, block by block.
 
@@ -38,17 +38,17 @@ def calibrate_blocks(
     Args:
         states: The calibration tokens before the first block to come, without padding.
         units: Unit → names of its linears within a block; they share one input.
-        done: Told of every block when it need not be done again.
+        advance: Told of every batch that has passed a block.
 
     Raises:
         QuantizationError: A unit's input or a block's output is not finite.
     """
-    for index, block in states.blocks(done):
+    for index, block in states.blocks():
         collectors = {
             unit: InputCollector(block.get_submodule(linears[0]), f"block {index}, {unit}")
             for unit, linears in units.items()
         }
-        states.run(index, block)
+        states.run(index, block, advance)
         if not all(bool(torch.isfinite(hidden).all()) for hidden in states.hidden):
             raise QuantizationError(
                 "its output on the calibration text is NaN or infinite", where=f"block {index}"

@@ -44,21 +44,16 @@ class BlockPass:
         """Blocks that need not be run any more."""
         return self._next
 
-    def blocks(self, done: Callable[[int], None] = lambda blocks: None) -> Iterator[tuple[int, nn.Module]]:
-        """Every block to come with its weights loaded; the caller runs it.
-
-        Args:
-            done: Told of every block once the way behind it is kept.
-        """
+    def blocks(self) -> Iterator[tuple[int, nn.Module]]:
+        """Every block to come with its weights loaded; the caller runs it."""
         for index in range(self._next, self._decoder.num_blocks):
             with self._decoder.loaded_block(index) as block:
                 yield index, block
             self._next = index + 1
             self._progress.keep(self._next, self.hidden)
-            done(1)
 
     @torch.no_grad()
-    def run(self, index: int, block: nn.Module, advance: Callable[[int], None] = lambda steps: None) -> None:
+    def run(self, index: int, block: nn.Module, advance: Callable[[int], None]) -> None:
         """Take all batches through a block, one step of progress each."""
         for number, states in enumerate(self.hidden):
             self.hidden[number] = self._calls[self._shapes[number]][index].run(block, states)

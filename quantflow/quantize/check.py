@@ -11,6 +11,9 @@ from quantflow.pipeline.events import Reporter
 from quantflow.quantize.params import CheckParams
 from quantflow.source.checkpoint import load_checkpoint
 
+GROUP_SIZES = (32, 64, 128)
+"""What recipes offer; 32 divides what the others divide."""
+
 
 def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
     """Look at the model's config and tensor shapes, not at its weights.
@@ -53,16 +56,23 @@ def _check_context(context: int | None, window_lengths: Mapping[str, int]) -> No
             raise RecipeError(
                 f"windows of {length} tokens do not fit the model, which was made for {context}",
                 where=key,
-                hint=f"Set it to {context} or less.",
+                hint=f"Set {' and '.join(window_lengths)} to {context} or less; left out, each is 2048.",
             )
 
 
 def _check_group_size(key: str, group_size: int, shapes: Mapping[str, list[int]]) -> None:
     for name, (_, width) in shapes.items():
+        if not any(width % size == 0 for size in GROUP_SIZES):
+            raise RecipeError(
+                f"{name} has {width} input channels, which no group size divides",
+                where=key,
+                hint=f"Group sizes are {', '.join(map(str, GROUP_SIZES))}: none fits this model.",
+            )
+    fitting = [size for size in GROUP_SIZES if not any(width % size for _, width in shapes.values())]
+    for name, (_, width) in shapes.items():
         if width % group_size:
-            fitting = [size for size in (32, 64, 128) if not any(w % size for _, w in shapes.values())]
             raise RecipeError(
                 f"group_size {group_size} does not divide the {width} input channels of {name}",
                 where=key,
-                hint=f"Group sizes that divide every layer: {', '.join(map(str, fitting)) or 'none'}.",
+                hint=f"Group sizes that divide every layer: {', '.join(map(str, fitting))}.",
             )

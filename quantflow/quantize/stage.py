@@ -33,8 +33,11 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     batches = calibration_batches(inputs["data"], params.batch_tokens)
     states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder))
     block_file(output, 0).parent.mkdir(exist_ok=True)
-    with reporter.track("calibrate and quantize, blocks", decoder.num_blocks) as advance:
-        advance(states.passed)
+    what = "Calibrating and quantizing"
+    if states.passed:
+        what += f", going on after block {states.passed} of {decoder.num_blocks}"
+    with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
+        advance(states.passed * len(batches))
         for block in calibrate_blocks(states, decoder.family.units, advance):
             quantized = quantize_block_awq(
                 block,

@@ -68,7 +68,7 @@ def _table(report: Report) -> Table:
 
 def verdict_line(report: Report) -> Text:
     """The verdict and why."""
-    return Text.assemble((report.verdict.value.upper(), STYLES[report.verdict]), f" {report.reason}")
+    return Text.assemble((report.verdict.value.upper(), STYLES[report.verdict]), f": {report.reason}")
 
 
 def _interval(criterion: CriterionResult) -> str:

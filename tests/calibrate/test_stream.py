@@ -27,7 +27,7 @@ def decoder_of(folder: Path) -> StreamedDecoder:
 
 def calibrated(decoder: StreamedDecoder, tmp_path: Path) -> Generator[CalibratedBlock]:
     states = BlockPass(decoder, batches(), PassProgress(tmp_path / "progress"))
-    return calibrate_blocks(states, decoder.family.units, lambda blocks: None)
+    return calibrate_blocks(states, decoder.family.units, lambda batches: None)
 
 
 def test_statistics_are_those_of_a_plain_forward(tmp_path: Path) -> None:

@@ -142,6 +142,14 @@ def test_check_names_the_layer_and_the_group_sizes_that_fit(tmp_path: Path) -> N
     check.run(check_params(32), inputs, tmp_path / "out", RecordingReporter())
 
 
+def test_check_says_so_where_no_group_size_fits(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config(intermediate_size=172))
+    inputs = inputs_for(folder, tmp_path)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(RecipeError, match=r"down_proj has 172 input channels, which no group size divides"):
+        check.run(check_params(32), inputs, tmp_path / "out", RecordingReporter())
+
+
 def test_check_refuses_an_architecture_it_does_not_know(tmp_path: Path) -> None:
     folder = random_model(tmp_path / "model", tiny_config())
     inputs = inputs_for(folder, tmp_path, model_type="mamba")
