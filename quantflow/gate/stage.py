@@ -1,12 +1,14 @@
 """The gate stage: an artifact's samples beside the baseline's, judged by every criterion."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
 from quantflow.gate.criteria import (
     CriterionResult,
@@ -36,11 +38,13 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     """
     with reporter.track("judging criteria", 1) as advance:
         windows = load_windows(inputs["data"] / EVALUATION_FILE)
+        documents = load_documents(inputs["data"])
         result = judge(
             params,
             expected=scored_documents(windows),
             baseline=load_samples(inputs["baseline"]),
             measured=load_samples(inputs["measure"]),
+            clusters=independent_groups(documents),
             vocab_size=load_inspection(inputs["inspect"]).vocab_size,
         )
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
@@ -58,6 +62,7 @@ def judge(
     expected: NDArray[np.int32],
     baseline: Samples,
     measured: Samples,
+    clusters: NDArray[np.int32],
     vocab_size: int,
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
@@ -67,9 +72,13 @@ def judge(
         expected: Document of every position that had to be scored, [positions], in order.
         baseline: Samples of the lossless model.
         measured: Samples of the artifact.
+        clusters: Document → what stands for it and its near duplicates, [documents]: copies of a form letter
+            are one piece of evidence, however many there are.
         vocab_size: Tokens that the model can choose from.
     """
     problem = _pairing_problem(expected, baseline, measured)
+    if problem is None:
+        baseline, measured = (replace(s, document=clusters[s.document]) for s in (baseline, measured))
     if problem is not None:
         criteria = unjudged(params.artifact, problem, params.max_increase, params.max_mean_kl)
     else:
@@ -82,6 +91,11 @@ def judge(
             criteria = (guessing, *criteria)
     verdict, reason = summarise(criteria)
     return GateResult(artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason)
+
+
+def independent_groups(documents: Sequence[Document]) -> NDArray[np.int32]:
+    """For each document the first of its near duplicates, itself where it has none, [documents]."""
+    return np.array([i if d.near is None else d.near for i, d in enumerate(documents)], dtype=np.int32)
 
 
 def summarise(criteria: tuple[CriterionResult, ...]) -> tuple[Verdict, str]:

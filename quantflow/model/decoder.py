@@ -71,6 +71,7 @@ class StreamedDecoder:
         self.dtype = dtype
         self.config = load_config(folder)
         self.family: Family = family_of(self.config.model_type)
+        torch.set_float32_matmul_precision("highest")  # an environment can ask for TF32 under float32's name
         self._model = _build(self.config, dtype, folder).eval()
         self._base: nn.Module = self._model.base_model
         self._blocks: Sequence[Any] = self._model.get_submodule(self.family.blocks)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from quantflow.data.documents import Document, save_documents
 from quantflow.data.windows import EVALUATION_FILE, make_windows, save_windows
 from quantflow.gate.criteria import CriterionResult, GateResult
 from quantflow.gate.params import GateParams
-from quantflow.gate.stage import judge, load_gate, run, summarise
+from quantflow.gate.stage import independent_groups, judge, load_gate, run, summarise
 from quantflow.gate.verdict import Verdict
 from quantflow.inspection.record import Inspection, save_inspection
 from quantflow.measure.measurement import (
@@ -65,10 +66,21 @@ def pair(
     )
 
 
-def gate(samples: tuple[Samples, Samples], params: GateParams = PARAMS) -> GateResult:
+ALONE = np.arange(1000, dtype=np.int32)
+"""Every document for itself."""
+
+
+def gate(
+    samples: tuple[Samples, Samples], params: GateParams = PARAMS, clusters: NDArray[np.int32] = ALONE
+) -> GateResult:
     baseline, measured = samples
     return judge(
-        params, expected=baseline.document, baseline=baseline, measured=measured, vocab_size=VOCABULARY
+        params,
+        expected=baseline.document,
+        baseline=baseline,
+        measured=measured,
+        clusters=clusters,
+        vocab_size=VOCABULARY,
     )
 
 
@@ -258,7 +270,14 @@ def test_samples_of_other_documents_are_an_error() -> None:
 def test_samples_that_cover_only_part_of_the_evaluation_data_are_an_error_even_where_both_do() -> None:
     baseline, measured = pair()
     expected = np.repeat(np.arange(61, dtype=np.int32), TOKENS)
-    result = judge(PARAMS, expected=expected, baseline=baseline, measured=measured, vocab_size=VOCABULARY)
+    result = judge(
+        PARAMS,
+        expected=expected,
+        baseline=baseline,
+        measured=measured,
+        clusters=np.arange(61, dtype=np.int32),
+        vocab_size=VOCABULARY,
+    )
     assert result.verdict is Verdict.ERROR
 
 
@@ -279,6 +298,7 @@ def test_the_stage_judges_what_data_baseline_and_measure_wrote(tmp_path: Path) -
     tokens = np.zeros(60 * (TOKENS + 1), dtype=np.int32)
     windows = make_windows(np.split(tokens, 60), range(60))
     save_windows(folders["data"] / EVALUATION_FILE, windows)
+    save_documents(folders["data"], [Document(str(i), "all", "evaluation", TOKENS + 1) for i in range(60)])
     save_inspection(folders["inspect"], INSPECTION)
     save_measurement(folders["baseline"], MEASUREMENT, baseline)
     save_measurement(folders["measure"], MEASUREMENT, measured)
@@ -289,6 +309,23 @@ def test_the_stage_judges_what_data_baseline_and_measure_wrote(tmp_path: Path) -
     assert result.verdict is Verdict.FAIL
     written = [(folders[name] / "gate.json").read_bytes() for name in ("first", "second")]
     assert written[0] == written[1]
+
+
+def test_near_duplicates_are_one_piece_of_evidence_however_many_there_are() -> None:
+    samples = pair()
+    assert gate(samples).verdict is Verdict.PASS
+    result = gate(samples, clusters=np.zeros(60, dtype=np.int32))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert {c.n_clusters for c in result.criteria} == {1}
+    half = np.repeat(np.arange(0, 60, 3, dtype=np.int32), 3)
+    assert gate(samples, clusters=half).criteria[0].n_clusters == 20
+    assert gate(samples, clusters=half).verdict is Verdict.INCONCLUSIVE
+
+
+def test_documents_without_near_duplicates_stand_for_themselves() -> None:
+    nears = (None, None, 0, None, 3, 0)
+    documents = [Document(str(i), "all", "evaluation", 9, near) for i, near in enumerate(nears)]
+    assert independent_groups(documents).tolist() == [0, 1, 0, 3, 3, 0]
 
 
 def test_only_required_criteria_decide() -> None:

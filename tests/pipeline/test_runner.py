@@ -2,11 +2,14 @@ import io
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quantflow.errors import DataError, StoreError
+from quantflow.pipeline.code import code_identity
 from quantflow.pipeline.deadline import Deadline, DeadlineError
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome, run_stages
@@ -252,3 +255,17 @@ def test_a_second_run_waits_for_the_first_and_takes_its_output(bench: Bench) -> 
 def flip(path: Path, content: bytes) -> None:
     path.chmod(0o644)
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize("field", ["digest", "libraries"])
+def test_other_code_or_another_library_recomputes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    bench.run(bench.stage("first"))
+    other: dict[str, Any] = {"digest": "0" * 64, "libraries": {"torch": "0"}}
+    monkeypatch.setattr(
+        "quantflow.pipeline.runner.code_identity",
+        lambda module: replace(code_identity(module), **{field: other[field]}),
+    )
+    bench.run(bench.stage("first"))
+    assert len(bench.computed()) == 2

@@ -8,10 +8,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from quantflow.calibrate.stream import calibrate_blocks
 from quantflow.data.windows import CALIBRATION_FILE, PACKED, make_windows, save_windows
 from quantflow.errors import QuantizationError, RecipeError, SourceError
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.forward import BlockPass
+from quantflow.model.passes import PassProgress
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize import check, stage
+from quantflow.quantize.block import quantize_block_awq
 from quantflow.quantize.codes import dequantize, load_block
 from quantflow.quantize.params import CheckParams, QuantizeParams
 from quantflow.source.checkpoint import Checkpoint, save_checkpoint
@@ -95,14 +100,24 @@ def test_equal_inputs_give_equal_bytes(tmp_path: Path) -> None:
         assert path.read_bytes() == (second / path.relative_to(first)).read_bytes()
 
 
-def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_weight_that_spoils_the_activations_is_refused_with_its_block(tmp_path: Path) -> None:
     folder = random_model(tmp_path / "model", tiny_config())
     tensors = load_file(folder / "model.safetensors")
-    # Of a gate that the activation turns to zero, so that activations stay finite.
     tensors["model.layers.2.self_attn.k_proj.weight"][0, 0] = torch.nan
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(QuantizationError, match=r"block 2|layers\.2"):
+    with pytest.raises(QuantizationError, match="block 2"):
         quantize(folder, tmp_path)
+
+
+def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config())
+    decoder = StreamedDecoder(folder, SafetensorsReader(folder))
+    ids = torch.randint(0, 400, (2, 32), generator=torch.Generator().manual_seed(0))
+    states = BlockPass(decoder, [ids], PassProgress(tmp_path / "progress"))
+    block = next(calibrate_blocks(states, decoder.family.units, lambda batches: None))
+    block.module.get_submodule("mlp.up_proj").get_parameter("weight").data[0, 0] = torch.nan
+    with pytest.raises(QuantizationError, match=r"layers\.0\.mlp\.up_proj: its weight holds NaN"):
+        quantize_block_awq(block, decoder.family, bits=4, group_size=32, stored_as=torch.float16)
 
 
 def check_params(group_size: int, length: int = 64) -> CheckParams:
