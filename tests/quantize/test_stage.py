@@ -114,7 +114,8 @@ def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
     decoder = StreamedDecoder(folder, SafetensorsReader(folder))
     ids = torch.randint(0, 400, (2, 32), generator=torch.Generator().manual_seed(0))
     states = BlockPass(decoder, [ids], PassProgress(tmp_path / "progress"))
-    block = next(calibrate_blocks(states, decoder.family.units, lambda batches: None))
+    blocks = calibrate_blocks(states, decoder.family.units, lambda batches: None)
+    block = next(blocks)
     block.module.get_submodule("mlp.up_proj").get_parameter("weight").data[0, 0] = torch.nan
     with pytest.raises(QuantizationError, match=r"layers\.0\.mlp\.up_proj: its weight holds NaN"):
         quantize_block_awq(block, decoder.family, bits=4, group_size=32, stored_as=torch.float16)
