@@ -1,12 +1,14 @@
 """The gate stage: an artifact's samples beside the baseline's, judged by every criterion."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
 from quantflow.gate.criteria import (
     CriterionResult,
@@ -42,6 +44,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             baseline=load_samples(inputs["baseline"]),
             measured=load_samples(inputs["measure"]),
             vocab_size=load_inspection(inputs["inspect"]).vocab_size,
+            groups=near_groups(load_documents(inputs["data"])),
         )
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")
@@ -53,12 +56,19 @@ def load_gate(stage_output: Path) -> GateResult:
     return GateResult.model_validate_json((stage_output / GATE_FILE).read_text(encoding="utf-8"))
 
 
+def near_groups(documents: Sequence[Document]) -> NDArray[np.int32]:
+    """For each document the first of its near duplicates, itself where it has none, [documents]."""
+    firsts = [i if document.near is None else document.near for i, document in enumerate(documents)]
+    return np.array(firsts, dtype=np.int32)
+
+
 def judge(
     params: GateParams,
     expected: NDArray[np.int32],
     baseline: Samples,
     measured: Samples,
     vocab_size: int,
+    groups: NDArray[np.int32] | None = None,
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
@@ -68,11 +78,15 @@ def judge(
         baseline: Samples of the lossless model.
         measured: Samples of the artifact.
         vocab_size: Tokens that the model can choose from.
+        groups: For each document the first of those that say nearly the same, [documents]: they are one
+            sample, as the windows of one document are. None where there are no such.
     """
     problem = _pairing_problem(expected, baseline, measured)
     if problem is not None:
         criteria = unjudged(params.artifact, problem, params.max_increase, params.max_mean_kl)
     else:
+        if groups is not None:
+            baseline, measured = (replace(s, document=groups[s.document]) for s in (baseline, measured))
         criteria = (
             perplexity_criterion(params.artifact, baseline, measured, params.max_increase),
             kl_criterion(params.artifact, measured, params.max_mean_kl),

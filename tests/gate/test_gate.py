@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from quantflow.data.documents import Document, save_documents
 from quantflow.data.windows import EVALUATION_FILE, make_windows, save_windows
 from quantflow.gate.criteria import CriterionResult, GateResult
 from quantflow.gate.params import GateParams
-from quantflow.gate.stage import judge, load_gate, run, summarise
+from quantflow.gate.stage import judge, load_gate, near_groups, run, summarise
 from quantflow.gate.verdict import Verdict
 from quantflow.inspection.record import Inspection, save_inspection
 from quantflow.measure.measurement import (
@@ -276,10 +277,10 @@ def test_the_stage_judges_what_data_baseline_and_measure_wrote(tmp_path: Path) -
     folders = {role: tmp_path / role for role in roles}
     for folder in folders.values():
         folder.mkdir()
-    tokens = np.zeros(60 * (TOKENS + 1), dtype=np.int32)
-    windows = make_windows(np.split(tokens, 60), range(60))
-    save_windows(folders["data"] / EVALUATION_FILE, windows)
     save_inspection(folders["inspect"], INSPECTION)
+    windows = make_windows([np.zeros(TOKENS + 1, dtype=np.int32)] * 60, range(60))
+    save_windows(folders["data"] / EVALUATION_FILE, windows)
+    save_documents(folders["data"], [Document(f"d{i}", "all", "evaluation", TOKENS + 1) for i in range(60)])
     save_measurement(folders["baseline"], MEASUREMENT, baseline)
     save_measurement(folders["measure"], MEASUREMENT, measured)
     for output in (folders["first"], folders["second"]):
@@ -289,6 +290,33 @@ def test_the_stage_judges_what_data_baseline_and_measure_wrote(tmp_path: Path) -
     assert result.verdict is Verdict.FAIL
     written = [(folders[name] / "gate.json").read_bytes() for name in ("first", "second")]
     assert written[0] == written[1]
+
+
+def test_near_duplicates_are_one_sample_as_the_windows_of_one_document_are() -> None:
+    samples = pair(documents=60, delta=0.01, delta_spread=0.04)
+    documents = [Document(f"d{i}", "all", "evaluation", 9, near=i // 2 * 2) for i in range(60)]
+
+    def perplexity(documents: list[Document]) -> CriterionResult:
+        groups = near_groups(documents)
+        result = judge(PARAMS, samples[0].document, *samples, VOCABULARY, groups=groups)
+        return next(criterion for criterion in result.criteria if criterion.metric == "perplexity")
+
+    alone, grouped = (
+        perplexity([replace(document, near=None) for document in documents]),
+        perplexity(documents),
+    )
+    assert (alone.n_clusters, grouped.n_clusters) == (60, 30)
+    assert (grouped.n, grouped.delta) == (alone.n, pytest.approx(alone.delta))
+    assert grouped.ci_high is not None and alone.ci_high is not None
+    # Neighbours differ little here: half as many samples say little more than half as much.
+    assert grouped.ci_high - alone.ci_high > 0.3 * (alone.ci_high - (alone.delta or 0))
+    fewer = [replace(document, near=i // 4 * 4) for i, document in enumerate(documents)]
+    assert perplexity(fewer).verdict is Verdict.INCONCLUSIVE
+
+
+def test_documents_without_near_duplicates_are_samples_by_themselves() -> None:
+    documents = [Document(f"d{i}", "all", "evaluation", 9, near=1 if i in (1, 3) else None) for i in range(5)]
+    assert near_groups(documents).tolist() == [0, 1, 2, 1, 4]
 
 
 def test_only_required_criteria_decide() -> None:
