@@ -22,6 +22,7 @@ from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal,
 from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
 from quantflow.report.terminal import criteria_view, verdict_line
+from quantflow.report.terminal_data import data_view
 from quantflow.report.write import report_json
 
 ERROR_EXIT = 2
@@ -163,6 +164,8 @@ def _terminal(*, quiet: bool) -> Terminal:
 
 def _show(result: RunResult, *, quiet: bool) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    if not quiet and result.report.data is not None:
+        console.print(data_view(result.report.data.accounting, console.width))
     if not quiet and result.report.criteria:
         console.print(criteria_view(result.report, console.width))
     console.print(verdict_line(result.report), soft_wrap=True)

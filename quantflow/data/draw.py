@@ -74,7 +74,7 @@ class Drawn:
     """A document of the draw.
 
     Attributes:
-        document: It, tokenized; None where the chat template refused it.
+        document: It, tokenized; None where the chat template or the tokenizer made nothing of it.
         signature: Its MinHash signature, [permutations].
         characters: Length of its text.
         occurrences: Slice → how often the content came under it.
@@ -208,9 +208,10 @@ def draw(
 
     def settle_batch() -> None:
         for held, drawn in _tokenize(batch, encoder):
-            assert drawn.document is not None
-            tokens = len(drawn.document.tokens)
-            pool.settle(held, drawn, tokens, cutting.count(tokens))
+            if drawn.document is None:
+                mistakes.add(Mistake(held.record.where, "the tokenizer makes no token of it"), counted=False)
+            tokens = len(drawn.document.tokens) if drawn.document else 0
+            pool.settle(held, drawn, tokens, cutting.count(tokens) if tokens else 0)
 
     for record in records:
         if isinstance(record, Mistake):
@@ -231,8 +232,8 @@ def draw(
         if characters >= _BATCH_CHARACTERS:
             settle_batch()
             batch, characters = [], 0
-    mistakes.close()
     settle_batch()
+    mistakes.close()
     return [_named(held) for held in pool.content()], seen
 
 
@@ -262,7 +263,8 @@ def _tokenize(batch: list[tuple[_Held, Rendered]], encoder: Encoder) -> list[tup
         for (held, rendered), ids in zip(part, tokens, strict=True):
             record = held.record
             if ids.size == 0:
-                raise DataError("the tokenizer makes no token of this document", where=record.where)
+                done.append((held, _refused(held)))
+                continue
             document = TokenizedDocument("", record.slice, record.digest, ids)
             bare = replace(rendered, text="")
             marks = signature(record.own_text)

@@ -23,6 +23,7 @@ _MARKS = (  # UTF-32's little-endian mark begins with UTF-16's
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
+    ("\ufeff".encode("gb18030"), "gb18030"),
 )
 _ASCII = bytes(range(128))
 _CHUNK = 1 << 20
@@ -67,7 +68,10 @@ class Encoding:
 
 
 def encoding_of(file: DataFile, asked: str) -> Encoding:
-    """Find the encoding of a file; reads all of it unless the encoding is given or marked.
+    """Find the encoding of a file.
+
+    The recipe's encoding is that of all files, so a file that is marked as, or plainly is, another is read as
+    what it is. Anything but a marked or UTF-16 file is read to its end for this.
 
     Args:
         file: The file.
@@ -80,12 +84,20 @@ def encoding_of(file: DataFile, asked: str) -> Encoding:
         with open_bytes(file) as (stream, _):
             head = stream.read(4)
             for mark, codec in _MARKS:
-                if head.startswith(mark) and asked in ("auto", codec, codec[:6]):
-                    return Encoding(codec, "given" if asked != "auto" else "mark", mark)
-            if asked != "auto":
+                if head.startswith(mark):
+                    same = asked in (codec, codec[: len("utf-16")])
+                    return Encoding(codec, "given" if same else "mark", mark)
+            if asked.startswith(("utf-16", "utf-32", "utf-8")):
                 return Encoding(asked, "given")
-            if _is_utf8(file, head, stream):
-                return Encoding("utf-8", "utf-8")
+            if asked == "auto":
+                _refuse_binary(file, head + stream.read(_CHUNK))
+        with open_bytes(file) as (stream, _):
+            beyond_ascii = _utf8_bytes(file, stream, refuse_escapes=asked == "auto")
+        if asked != "auto":
+            plainly = beyond_ascii is not None and beyond_ascii >= _SURE_BYTES
+            return Encoding("utf-8", "utf-8") if plainly else Encoding(asked, "given")
+        if beyond_ascii is not None:
+            return Encoding("utf-8", "utf-8")
         with open_bytes(file) as (stream, _):
             sample = _sample(stream)
     if 2 * sample.utf8_lines >= sample.lines:
@@ -101,24 +113,25 @@ def encoding_of(file: DataFile, asked: str) -> Encoding:
     return Encoding(_detect(file, sample), "detected")
 
 
-def _is_utf8(file: DataFile, head: bytes, stream: IO[bytes]) -> bool:
+def _utf8_bytes(file: DataFile, stream: IO[bytes], *, refuse_escapes: bool) -> int | None:
+    """How many bytes outside ASCII a file has that is UTF-8 throughout; None where it is not."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    chunk = head + stream.read(_CHUNK)
-    _refuse_binary(file, chunk)
+    beyond_ascii = 0
     try:
-        while chunk:
+        while chunk := stream.read(_CHUNK):
             decoder.decode(chunk)
-            if _ESCAPE in chunk:
+            if refuse_escapes and _ESCAPE in chunk:
                 raise DataError(
                     "the file holds escape sequences as of ISO-2022-JP, which look like ASCII and are not",
                     where=file.shown,
                     hint="Set data.encoding, perhaps to iso2022_jp; or to utf-8, if they are meant.",
                 )
-            chunk = stream.read(_CHUNK)
+            if not chunk.isascii():
+                beyond_ascii += len(chunk.translate(None, _ASCII))
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
+    return beyond_ascii
 
 
 def _refuse_binary(file: DataFile, chunk: bytes) -> None:

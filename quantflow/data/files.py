@@ -185,7 +185,11 @@ def _check_head(path: Path, compression: Compression, head: bytes) -> None:
             hint="Rename it to what it is.",
         )
     if compression and not head:
-        raise DataError("the file is empty, not even a compressed one", where=str(path))
+        raise DataError(
+            "the file is empty, not even a compressed one",
+            where=str(path),
+            hint="Copy it again, or leave it out.",
+        )
     # bz2 begins with letters, and so may a text; the others begin with bytes that no text has.
     hidden = [name for name, magic in _MAGIC.items() if name != "bz2" and head.startswith(magic)]
     if not compression and hidden:
@@ -238,7 +242,7 @@ def _members(path: Path, params: DataParams, part: str) -> list[DataFile]:
             raise DataError("a compressed file inside an archive is not read", where=where, hint="Unpack it.")
         found.append(file)
     if not found:
-        raise DataError("the archive holds no file", where=str(path))
+        raise DataError("the archive holds no file", where=str(path), hint="Leave it out.")
     return found
 
 

@@ -118,18 +118,25 @@ class _Transcoded(io.RawIOBase):
 
     def __init__(self, stream: IO[bytes], codec: str) -> None:
         self._stream = stream
+        self._codec = codec
         self._decoder = codecs.getincrementaldecoder(codec)()
         self._ready = b""
+        self._error: UnicodeDecodeError | None = None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
+            if self._error is not None:
+                raise self._error
             raw = self._stream.read(1 << 16)
-            text = self._decoder.decode(raw, final=not raw)
-            # Half of a surrogate pair goes through, to be found in the document that holds it.
-            self._ready = text.encode("utf-8", "surrogatepass")
+            try:
+                text = self._decoder.decode(raw, final=not raw)
+            except UnicodeDecodeError as error:  # first what comes before, so that the line is known
+                self._error = error
+                text = error.object[: error.start].decode(self._codec)
+            self._ready = text.encode("utf-8")
             if not raw:
                 break
         count = min(len(buffer), len(self._ready))

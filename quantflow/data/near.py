@@ -59,7 +59,7 @@ def signature(text: str) -> NDArray[np.uint32]:
     shingles = np.zeros(characters.size - SHINGLE + 1, dtype=np.uint64)
     for offset, weight in enumerate(_WEIGHTS):
         shingles += _mixed(characters[offset : offset + shingles.size] + np.uint64(1)) * weight
-    shingles = np.unique(_mixed(shingles))
+    shingles = _mixed(shingles)
     least = np.full(PERMUTATIONS, np.iinfo(np.uint64).max, dtype=np.uint64)
     for start in range(0, shingles.size, _CHUNK):
         hashes = shingles[start : start + _CHUNK, None] * _FACTORS

@@ -16,21 +16,40 @@ _SHOWN = 3
 """File names that a message lists."""
 
 
-def report_files(files: Sequence[DataFile], encodings: Sequence[Encoding | None], reporter: Reporter) -> None:
-    """Tell of files whose encoding was detected."""
+def report_files(
+    files: Sequence[DataFile], encodings: Sequence[Encoding | None], asked: str, reporter: Reporter
+) -> None:
+    """Tell of files whose encoding was detected, or is not the one that the recipe names."""
     detected: dict[str, list[str]] = defaultdict(list)
+    others: dict[str, list[str]] = defaultdict(list)
     for file, encoding in zip(files, encodings, strict=True):
-        if encoding is not None and encoding.told_by == "detected":
+        if encoding is None:
+            continue
+        if encoding.told_by == "detected":
             detected[encoding.codec].append(file.name)
+        elif asked != "auto" and encoding.told_by != "given":
+            others[encoding.codec].append(file.name)
     for codec, names in sorted(detected.items()):
-        listed = ", ".join(sorted(names)[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
         reporter.event(
             "encoding-detected",
-            f"{listed} {'are' if len(names) > 1 else 'is'} not UTF-8 and was read as {codec}, which its "
-            "characters point to; set data.encoding to be sure.",
+            f"Not UTF-8 and read as {codec}, which their characters point to: {_listed(names)}. Set "
+            "data.encoding to be sure.",
             encoding=codec,
             files=len(names),
         )
+    for codec, names in sorted(others.items()):
+        reporter.event(
+            "encoding-not-as-set",
+            f"Read as {codec}, which they are, and not as {asked}, as data.encoding says: {_listed(names)}.",
+            encoding=codec,
+            files=len(names),
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names)[:_SHOWN]) + (
+        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    )
 
 
 def report_draw(

@@ -64,7 +64,7 @@ def run(params: DataParams, inputs: Mapping[str, Path], output: Path, reporter: 
     cutting = Cutting(params.evaluation_length, params.evaluation_stride, check_bos(encoder, params))
     files = find_files(params)
     encodings = _encodings(files, params, reporter)
-    report_files(files, encodings, reporter)
+    report_files(files, encodings, params.reading.encoding, reporter)
 
     mistakes = Mistakes(params.reading.invalid)
     drawn, seen = _draw(files, encodings, params, encoder, cutting, mistakes, reporter)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import get_args
 
-from quantflow.data.documents import MIN_DOCUMENTS
+from quantflow.data.documents import MIN_DOCUMENTS, Accounting
 from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.recipe.artifacts import AwqArtifact
@@ -130,6 +130,26 @@ def _effect_equals_margin(criterion: CriterionResult) -> bool:
 
 def _any(report: Report, name: str, verdict: Verdict) -> bool:
     return any(criterion.name == name and criterion.verdict is verdict for criterion in report.criteria)
+
+
+def reading_line(accounting: Accounting) -> str:
+    """What was read of the files, in one sentence."""
+    reading, total = accounting.reading, accounting.total
+    parts = [f"{count(reading.documents)} documents read"]
+    if reading.documents_undrawn:
+        share = reading.characters_undrawn / max(reading.characters - reading.characters_undrawn, 1)
+        parts.append(
+            f"{count(reading.documents_undrawn)} of them not needed for the windows asked for "
+            f"(about {count(round(total.tokens_read * share))} tokens)"
+        )
+    for number, what in (
+        (reading.documents_undecodable, "undecodable"),
+        (reading.documents_invalid, "unusable"),
+        (reading.documents_refused, "refused by the chat template"),
+    ):
+        if number:
+            parts.append(f"{count(number)} left out as {what}")
+    return "; ".join(parts) + "."
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -168,14 +168,25 @@ def test_escape_sequences_of_seven_bit_encodings_do_not_pass_for_ascii(tmp_path:
     assert texts(path, documents="line", encoding="iso2022_jp") == JAPANESE.splitlines()
 
 
+@pytest.mark.parametrize("asked", ["gb18030", "cp1252", "iso2022_jp"])
+def test_a_file_that_is_plainly_utf8_is_read_as_that_whatever_the_recipe_says_of_the_others(
+    tmp_path: Path, asked: str
+) -> None:
+    for content in (CHINESE.encode(), codecs.BOM_UTF8 + b"plain\n"):
+        found = find(write(tmp_path, content), asked)
+        assert found.codec == "utf-8" and found.told_by in ("utf-8", "mark")
+    assert find(write(tmp_path, b"plain\n"), asked) == Encoding(asked, "given")
+    assert find(write(tmp_path, CHINESE.encode("gb18030")), asked) == Encoding(asked, "given")
+
+
 def test_a_file_that_is_not_in_the_encoding_it_is_said_to_have_says_so_at_its_line(tmp_path: Path) -> None:
-    path = write(tmp_path, b"plain\n" + CHINESE.encode("utf-8"))
+    path = write(tmp_path, b"plain\n" + CHINESE.encode("gb18030"))
     wrong = [o for o in read(path, documents="line", encoding="cp1253") if isinstance(o, Mistake)]
     assert wrong and wrong[0].where == f"{path}:2" and "not cp1253" in wrong[0].message
     odd = write(tmp_path, b"\xff\xfe" + "plain\n".encode("utf-16-le") + b"\x00\xd8a\x00")
     with pytest.raises(DataError, match="not in the encoding") as caught:
         read(odd, documents="line")
-    assert caught.value.where.startswith(f"{odd}:")
+    assert caught.value.where == f"{odd}:2"
 
 
 def test_an_empty_file_is_utf8(tmp_path: Path) -> None:

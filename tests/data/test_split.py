@@ -93,6 +93,43 @@ def test_two_documents_go_to_calibration_and_evaluation_which_a_run_cannot_do_wi
     assert set(assign_splits([document(1), document(2)], SHARES, 0)) == {"calibration", "evaluation"}
 
 
+clustered = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 7)), min_size=1, max_size=60)
+
+
+def firsts(groups: list[int]) -> list[int]:
+    """For each document the first of its group; group 0 stands for documents without near duplicates."""
+    return [i if group == 0 else groups.index(group) for i, group in enumerate(groups)]
+
+
+@given(clustered, shares, st.integers(0, 3), st.randoms(use_true_random=False))
+def test_near_duplicates_go_to_one_split_whatever_the_order_and_everything_has_one(
+    corpus: list[tuple[str, int]], asked: dict[SplitName, float], seed: int, shuffle: random.Random
+) -> None:
+    documents = [document(i, part) for i, (part, _) in enumerate(corpus)]
+    groups = [group for _, group in corpus]
+    splits = assign_splits(documents, asked, seed, firsts(groups))
+    for group in set(groups) - {0}:
+        assert len({split for split, of in zip(splits, groups, strict=True) if of == group}) == 1
+    if asked["selection"] == 0:
+        assert "selection" not in splits
+    order = shuffle.sample(range(len(documents)), len(documents))
+    shuffled = assign_splits([documents[i] for i in order], asked, seed, firsts([groups[i] for i in order]))
+    assert list(shuffled) == [splits[i] for i in order]
+
+
+def test_what_groups_leave_of_the_shares_single_documents_fill() -> None:
+    documents = [document(i) for i in range(100)]
+    splits = assign_splits(documents, SHARES, 0, [0] * 30 + [30] * 10 + list(range(40, 100)))
+    assert {splits[i] for i in range(30)} == {"calibration"}
+    assert Counter(splits) == {"calibration": 50, "selection": 25, "evaluation": 25}
+
+
+def test_a_group_too_large_for_any_split_takes_from_the_others_alike() -> None:
+    documents = [document(i) for i in range(100)]
+    counts = Counter(assign_splits(documents, SHARES, 0, [0] * 80 + list(range(80, 100))))
+    assert counts == {"calibration": 80, "selection": 10, "evaluation": 10}
+
+
 @pytest.mark.parametrize("changed", ["id", "slice"])
 def test_a_document_rank_comes_from_its_content_not_its_name(changed: str) -> None:
     documents = [document(i) for i in range(12)]

@@ -189,6 +189,15 @@ def test_files_of_a_detected_encoding_are_reported(tmp_path: Path, source: Path)
     assert kinds == {("jsonl", "utf-8", "utf-8"), ("txt", "gb18030", "detected")}
 
 
+def test_files_that_are_not_in_the_encoding_that_is_set_are_reported(tmp_path: Path, source: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [*corpus(), {"text": "w1 " + "é" * 40}])
+    path.write_text(path.read_text().replace("\\u00e9", "é"), encoding="utf-8")
+    output, recorder = tmp_path / "output", Recorder()
+    output.mkdir()
+    run(make_params(path, reading=ReadParams(encoding="cp1252")), {"source": source}, output, recorder)
+    assert recorder.events["encoding-not-as-set"] == {"encoding": "utf-8", "files": 1}
+
+
 def test_tools_and_text_that_the_template_leaves_out_are_reported(tmp_path: Path) -> None:
     source = write_source(tmp_path / "source", chat_template="{{ bos_token }}{{ messages[0].content }}")
     chat = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3"}]

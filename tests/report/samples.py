@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from quantflow.data.documents import Accounting, Counts, SplitAccounting
+from quantflow.data.documents import (
+    Accounting,
+    Counts,
+    FileKind,
+    NearDuplicates,
+    Reading,
+    SplitAccounting,
+)
 from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.verdict import Verdict, exit_code
 from quantflow.measure.measurement import KlValue, Measurement, PerplexityValue, RuntimeInfo, SliceValue
@@ -60,12 +67,22 @@ def accounting() -> Accounting:
             windows_too_short=0,
             separators=119,
             scored_positions=0 if name == "calibration" else used - 64,
+            overlap=None if name == "calibration" else 0.0123,
             total=counts,
             slices={slice: Counts(documents_used=number // 2) for slice, (number, _) in SLICES.items()},
         )
 
     return Accounting(
         seed=0,
+        reading=Reading(
+            documents=2540,
+            characters=3_600_000,
+            documents_undrawn=2300,
+            characters_undrawn=3_250_000,
+            documents_undecodable=2,
+            kinds=(FileKind(format="jsonl", compression="", encoding="utf-8", told_by="utf-8", files=4),),
+        ),
+        near_duplicates=NearDuplicates(similarity=0.8, groups=3, documents=7, largest=3),
         total=Counts(documents_read=240, documents_used=237, tokens_read=80655, tokens_used=57000),
         splits={
             "calibration": split(
