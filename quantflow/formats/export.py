@@ -67,6 +67,7 @@ def run(params: ExportParams, inputs: Mapping[str, Path], output: Path, reporter
     copy_companions(checkpoint, folder)
     facts = {
         **params.model_dump(mode="json"),
+        "precisions": _precisions(entries, family),
         "losses": {name: asdict(lost) for name, lost in counted.items() if lost.changed},
         "kept": {unit: list(names) for unit, names in kept.items()},
     }
@@ -151,6 +152,11 @@ def _unit_of(name: str, family: Family) -> tuple[str, frozenset[str]]:
             if name.rpartition(".")[0] in members:
                 return f"{prefix}.{unit}", members
     return name, frozenset()
+
+
+def _precisions(entries: Sequence[Entry], family: Family) -> dict[str, str]:
+    """Unit of a block, e.g. `model.layers.0.qkv`, or tensor outside all units → what it is stored in."""
+    return {_unit_of(entry.source, family)[0]: _word(entry.outputs[0].dtype) for entry in entries}
 
 
 def _count_losses(reader: SafetensorsReader, dtype: torch.dtype, reporter: Reporter) -> dict[str, Losses]:

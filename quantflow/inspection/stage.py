@@ -7,8 +7,9 @@ from quantflow.inspection.params import InspectParams
 from quantflow.inspection.record import Inspection, save_inspection
 from quantflow.inspection.speech import try_model
 from quantflow.inspection.suspicion import settle
+from quantflow.inspection.tensors import check_tensors
 from quantflow.inspection.tokenizer import check_tokenizer
-from quantflow.inspection.weights import check_completeness, check_values
+from quantflow.inspection.values import check_values
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
@@ -32,7 +33,7 @@ def run(params: InspectParams, inputs: Mapping[str, Path], output: Path, reporte
     folder = load_checkpoint(inputs["source"]).folder
     reader = SafetensorsReader(folder)
     decoder = StreamedDecoder(folder, reader, params.device)
-    check_completeness(decoder, reader, reporter)
+    check_tensors(decoder, reader, reporter)
     check_values(reader, reporter)
     tokenizer = check_tokenizer(folder, decoder.vocab_size, reporter)
     speech = try_model(decoder, tokenizer.tokenizer, reporter)

@@ -178,10 +178,11 @@ def _check_special_tokens(tokenizer: Any, folder: Path, vocab_size: int, reporte
             tokenizer=len(tokenizer),
             model=vocab_size,
         )
-    _tell_bos(tokenizer, _read(folder / "tokenizer_config.json"), reporter)
+    tell_bos(tokenizer, _read(folder / "tokenizer_config.json"), reporter)
 
 
-def _tell_bos(tokenizer: Any, config: Mapping[str, Any], reporter: Reporter) -> None:
+def tell_bos(tokenizer: Any, config: Mapping[str, Any], reporter: Reporter) -> None:
+    """Raise an event where a tokenizer does not do with BOS what its tokenizer_config.json declares."""
     wanted = config.get("add_bos_token")
     if wanted is None or tokenizer.bos_token_id is None:
         return

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quantflow.errors import RecipeError, SourceError
+from quantflow.model.config import load_config
 from quantflow.model.families import family_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
@@ -32,14 +33,14 @@ def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter:
     blocks = {
         name.removeprefix(prefix).partition(".")[0] for name in reader.names() if name.startswith(prefix)
     }
-    config = json.loads((checkpoint.folder / "config.json").read_text(encoding="utf-8"))
-    if blocks != {str(index) for index in range(config["num_hidden_layers"])}:
+    config = load_config(checkpoint.folder)
+    if blocks != {str(index) for index in range(config.num_hidden_layers)}:
         raise SourceError(
-            f"config.json says {config['num_hidden_layers']} blocks, the weights hold {len(blocks)}",
+            f"config.json says {config.num_hidden_layers} blocks, the weights hold {len(blocks)}",
             where=str(checkpoint.folder),
             hint="Weights and config.json do not belong together.",
         )
-    _check_context(config.get("max_position_embeddings"), params.window_lengths)
+    _check_context(getattr(config, "max_position_embeddings", None), params.window_lengths)
     shapes = {
         f"{prefix}{block}.{linear}": list(reader.spec(f"{prefix}{block}.{linear}.weight").shape)
         for block in sorted(blocks, key=int)

@@ -95,6 +95,7 @@ def test_an_export_says_what_it_is_with_a_hash_of_every_file(tiny_llama: Path, t
     folder = exported(tmp_path, tiny_llama, "float16")
     provenance = json.loads((folder / "quantflow.json").read_text())
     assert (provenance["name"], provenance["format"], provenance["dtype"]) == ("half", "hf", "float16")
+    assert provenance["precisions"]["model.layers.2.gate_up"] == "float16"
     others = {path.name: file_digest(path) for path in folder.iterdir() if path.name != "quantflow.json"}
     assert provenance["files"] == others
     assert {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"} <= others.keys()
@@ -123,6 +124,8 @@ def test_a_unit_that_would_overflow_keeps_its_data_type_with_all_its_linears(
         "model.layers.1.gate_up": {"tensors": sorted([GATE, UP]), "largest": 99840.0},
         "model.norm.weight": {"tensors": ["model.norm.weight"], "largest": 70144.0},
     }
+    precisions = json.loads((folder / "quantflow.json").read_text())["precisions"]
+    assert {unit for unit, dtype in precisions.items() if dtype == "bfloat16"} == event.detail["units"].keys()
     assert load_assembly(folder.parent).kept_linears == (
         GATE.removesuffix(".weight"),
         UP.removesuffix(".weight"),

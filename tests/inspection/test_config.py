@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from quantflow.errors import SourceError
-from quantflow.inspection.weights import check_completeness
+from quantflow.inspection.tensors import check_tensors
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader
 from tests.reporting import RecordingReporter
@@ -30,4 +30,4 @@ def test_a_config_that_is_not_that_of_the_weights_is_refused(tmp_path: Path, key
     (folder / "config.json").write_text(json.dumps(config | {key: value}))
     reader = SafetensorsReader(folder)
     with pytest.raises(SourceError):
-        check_completeness(StreamedDecoder(folder, reader), reader, RecordingReporter())
+        check_tensors(StreamedDecoder(folder, reader), reader, RecordingReporter())

@@ -1,6 +1,5 @@
-"""Whether a checkpoint holds all the tensors its model needs, and finite numbers in them."""
+"""Whether a checkpoint holds the tensors its model needs, in their shapes, and no others in their place."""
 
-import math
 import re
 
 import torch
@@ -16,7 +15,7 @@ COMPUTED = re.compile(r".*rotary_emb\.(inv_freq|cos_cached|sin_cached)")
 MOST_NAMED = 20
 
 
-def check_completeness(decoder: StreamedDecoder, reader: SafetensorsReader, reporter: Reporter) -> None:
+def check_tensors(decoder: StreamedDecoder, reader: SafetensorsReader, reporter: Reporter) -> None:
     """Hold the tensors' names and shapes against what the architecture needs.
 
     Raises:
@@ -64,59 +63,10 @@ def check_completeness(decoder: StreamedDecoder, reader: SafetensorsReader, repo
         )
 
 
-def check_values(reader: SafetensorsReader, reporter: Reporter) -> None:
-    """Read every weight once, a piece at a time, and look for what is no number.
-
-    Raises:
-        SourceError: A tensor holds NaN or infinite values; names the first and how many there are.
-    """
-    names = sorted(reader.names(), key=in_order)
-    bad: dict[str, tuple[int, int]] = {}
-    zero = []
-    with reporter.track("Looking through the weights, tensors", len(names)) as advance:
-        for name in names:
-            spec = reader.spec(name)
-            if spec.dtype.is_floating_point:
-                wrong, largest = _look_through(reader, name)
-                if wrong:
-                    bad[name] = (wrong, math.prod(spec.shape))
-                elif largest == 0 and len(spec.shape) > 1:
-                    zero.append(name)
-            advance(1)
-    if bad:
-        first, (wrong, values) = next(iter(bad.items()))
-        raise SourceError(
-            f"{len(bad)} of {len(names)} tensors hold values that are no finite numbers; the first is "
-            f"{first}, {wrong} of its {values} values",
-            where=str(reader.folder),
-            hint="The model is damaged, or was saved in a type that its values do not fit.",
-        )
-    if zero:
-        reporter.event(
-            "weights-all-zero",
-            f"{len(zero)} weights are zero throughout, the first {zero[0]}: a download or a copy that lost "
-            "its content looks like that.",
-            tensors=list(zero[:MOST_NAMED]),
-        )
-
-
 def in_order(name: str) -> tuple[tuple[int, int | str], ...]:
     """Sorts names as people do: block 2 before block 10."""
     parts = re.split(r"(\d+)", name)
     return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
-
-
-def _look_through(reader: SafetensorsReader, name: str) -> tuple[int, float]:
-    """How many values are not finite, and the largest magnitude."""
-    wrong, largest = 0, 0.0
-    for chunk in reader.chunks(name):
-        # One pass for both ends: NaN comes through it as NaN.
-        low, high = (float(bound) for bound in torch.aminmax(chunk))
-        if math.isfinite(low) and math.isfinite(high):
-            largest = max(largest, abs(low), abs(high))
-        else:
-            wrong += int((~torch.isfinite(chunk)).sum())
-    return wrong, largest
 
 
 def _equal(reader: SafetensorsReader, first: str, second: str) -> bool:
