@@ -47,7 +47,7 @@ def main() -> None:
             stage for stage in past_stages(Store(workspace / "store")) if stage.cost.host_bytes is not None
         ]
         if past and speed is None:
-            speed = find_speed(workspace, "cpu")
+            speed = find_speed(workspace, "cpu", lambda: print("measuring this machine …"))
         if speed is not None:
             rows += [row | {"folder": folder.name} for row in _rows(past, speed, parts=options.parts)]
     for row in rows:

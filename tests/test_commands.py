@@ -32,7 +32,7 @@ def finished(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.fixture
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """The command in a folder with the tiny recipe, on a machine whose speed is known and that is quiet."""
-    monkeypatch.setattr(make, "find_speed", lambda workspace, device: SPEED)
+    monkeypatch.setattr(make, "find_speed", lambda workspace, device, on_measure: SPEED)
     monkeypatch.setattr(make, "machine_is_busy", lambda: False)
     monkeypatch.setenv("COLUMNS", "200")
     (tmp_path / "work").mkdir()
@@ -202,18 +202,18 @@ def test_clean_frees_the_store_and_leaves_artifact_and_reports(again: Command) -
     assert list(again.folder.glob("reports/tiny/*/report.html"))
     assert not list(again.folder.glob(".quantflow/store/*/*/manifest.json"))
     assert again("run", "tiny.yaml") == 0
-    assert again.err.count("done in") == 8
+    assert again.err.count("done in") == 9
 
 
 def test_a_dry_run_removes_nothing(again: Command) -> None:
     assert again("clean", "--keep", "0", "--dry-run", "--json") == 0
-    assert len(json.loads(again.out)["removed"]) == 8
-    assert len(list(again.folder.glob(".quantflow/store/*/*/manifest.json"))) == 8
+    assert len(json.loads(again.out)["removed"]) == 9
+    assert len(list(again.folder.glob(".quantflow/store/*/*/manifest.json"))) == 9
 
 
 def test_what_was_used_lately_is_not_old(again: Command) -> None:
     assert again("clean", "--older-than", "1h") == 0
-    assert "8 stored results stay" in again.out
+    assert "9 stored results stay" in again.out
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`quantflow plan`: what a run would do and take."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ def plan(
 
     Exit codes: 0 it fits as far as is known, 2 it cannot fit or cannot be planned, 4 recipe invalid.
     """
-    made = make_plan(load_recipe(recipe, tuple(overrides or ())))
+    made = make_plan(load_recipe(recipe, tuple(overrides or ())), say=partial(print, file=sys.stderr))
     if as_json:
         print(made.model_dump_json(indent=2))
     else:

@@ -5,11 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantflow.data.params import DataParams
-from quantflow.formats.params import AssembleParams
+from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
+from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams
 from quantflow.pipeline.stage import StageParams
-from quantflow.plan.files import assemble_cost, check_cost, data_cost, gate_cost, source_cost
+from quantflow.plan.files import (
+    assemble_cost,
+    check_cost,
+    data_cost,
+    export_cost,
+    gate_cost,
+    inspect_cost,
+    source_cost,
+)
 from quantflow.plan.measuring import baseline_cost, measure_cost
 from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
@@ -69,10 +78,12 @@ def _data(params: DataParams, facts: Facts) -> Cost:
 STAGES: Mapping[str, _Stage] = {
     "quantflow.source.stage:run": _Stage(SourceParams, lambda params, facts: source_cost(facts.model)),
     "quantflow.quantize.check:run": _Stage(CheckParams, lambda params, facts: check_cost(facts.model)),
+    "quantflow.inspection.stage:run": _Stage(InspectParams, _with_shape(inspect_cost)),
     "quantflow.data.stage:run": _Stage(DataParams, _data),
     "quantflow.measure.baseline:run": _Stage(BaselineParams, _with_text(baseline_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
+    "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
     "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),
     "quantflow.gate.stage:run": _Stage(GateParams, lambda params, facts: gate_cost()),
 }

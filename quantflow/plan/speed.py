@@ -5,7 +5,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,7 @@ FILE = "speed.json"
 MATMUL_WIDTHS: Mapping[str, tuple[int, ...]] = {"cpu": (64, 256, 1024), "cuda": (64, 256, 1024, 4096)}
 """Sizes of square products whose speed is measured; larger ones are no faster."""
 # Seconds after which a machine is too busy, or torch too broken, to be measured.
-PATIENCE = 120
+PATIENCE = 300
 # Programs that want a core, per core, from which on a measurement is not worth keeping.
 BUSY = 1.5
 
@@ -80,12 +80,13 @@ class Speed(BaseModel):
         return known[-1][1]
 
 
-def find_speed(workspace: Path, device: str) -> Speed:
+def find_speed(workspace: Path, device: str, on_measure: Callable[[], None]) -> Speed:
     """This machine's speed: as remembered, else measured now in a process of its own.
 
     Args:
         workspace: Where it is remembered; where that cannot be written it is measured every time.
         device: `cpu` or `cuda`.
+        on_measure: Called before a measurement, which takes seconds.
 
     Raises:
         CalibrationError: It cannot be measured.
@@ -98,6 +99,7 @@ def find_speed(workspace: Path, device: str) -> Speed:
     busy = machine_is_busy()
     if known is not None and known.code == code and busy:
         return known  # it would be no better now
+    on_measure()
     measured = _measure(device, workspace)
     speed = measured.model_copy(update={"machine": machine, "code": code, "busy": busy})
     _remember(workspace, remembered | {machine: speed})

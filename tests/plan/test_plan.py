@@ -13,7 +13,7 @@ import quantflow
 from quantflow.pipeline import code
 from quantflow.pipeline.machine import find_machine
 from quantflow.pipeline.store import Store
-from quantflow.plan import make
+from quantflow.plan import costs, make
 from quantflow.plan.learned import LEAST_SECONDS, Lesson, Past, learn, past_stages
 from quantflow.plan.make import Plan, make_plan
 from quantflow.plan.speed import CalibrationError, Speed
@@ -49,7 +49,7 @@ def again(finished: Path, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is not measured here."""
-    monkeypatch.setattr(make, "find_speed", lambda workspace, device: SPEED)
+    monkeypatch.setattr(make, "find_speed", lambda workspace, device, on_measure: SPEED)
     monkeypatch.setattr(make, "machine_is_busy", lambda: False)
 
 
@@ -67,7 +67,7 @@ def test_before_the_first_run_every_stage_was_never_run_and_is_estimated(
     write_recipe(tmp_path, tiny_llama)
     planned = plan(tmp_path)
     assert set(reasons(planned).values()) == {"never run"}
-    assert len(planned.to_run) == 8
+    assert len(planned.to_run) == 9
     for stage in planned.stages:
         assert stage.seconds is not None, stage.name
         assert stage.memory is not None
@@ -172,7 +172,7 @@ def test_disk_and_memory_are_those_of_the_run(tmp_path: Path, tiny_llama: Path) 
 def test_without_a_measured_speed_times_are_unknown_and_the_rest_is_told(
     tmp_path: Path, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(workspace: Path, device: str) -> Speed:
+    def refuse(workspace: Path, device: str, on_measure: object) -> Speed:
         raise CalibrationError("the machine's speed could not be measured: no torch")
 
     monkeypatch.setattr(make, "find_speed", refuse)
@@ -197,11 +197,32 @@ def test_a_wheel_that_is_not_here_leaves_everything_that_hangs_on_it_unknown(
     assert planned["gate:int4"].unknown == ""
 
 
+def test_an_export_is_counted_as_well(tmp_path: Path, tiny_llama: Path) -> None:
+    path = write_recipe(tmp_path, tiny_llama)
+    artifact = "artifacts:\n  - {name: half, format: hf, dtype: float16}"
+    path.write_text(path.read_text().replace("artifacts:", artifact))
+    planned = {stage.name: stage for stage in plan(tmp_path).stages}
+    assert planned["assemble:half"].disk == pytest.approx(2 * 136_192)
+    assert planned["assemble:half"].seconds is not None
+
+
+def test_a_kind_of_stage_that_nobody_has_counted_is_unknown_and_says_so(
+    again: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        costs, "STAGES", {name: of for name, of in costs.STAGES.items() if "baseline" not in name}
+    )
+    planned = {stage.name: stage for stage in plan(again, "runtime.batch_tokens=512").stages}
+    assert "has not been counted" in planned["baseline"].unknown
+    assert planned["baseline"].memory is None
+    assert planned["measure:int4"].memory is not None
+
+
 def test_a_folder_that_may_only_be_read_can_be_planned_in(tmp_path: Path, tiny_llama: Path) -> None:
     path = write_recipe(tmp_path / "recipe", tiny_llama)
     (tmp_path / "here").write_text("no folder, so nothing can be made in it")
     planned = make_plan(load_recipe(path), folder=tmp_path / "here")
-    assert len(planned.to_run) == 8
+    assert len(planned.to_run) == 9
 
 
 def test_planning_imports_neither_torch_nor_transformers(again: Path) -> None:
@@ -258,6 +279,7 @@ def test_a_lesson_is_applied_and_said(again: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_plan_is_json(again: Path) -> None:
     told = json.loads(plan(again, "data.calibration.windows=4").model_dump_json())
-    assert told["stages"][2]["reasons"] == [
+    (data,) = (stage for stage in told["stages"] if stage["name"] == "data")
+    assert data["reasons"] == [
         {"cause": "parameter", "what": "calibration_windows", "before": 8, "now": 4}
     ]

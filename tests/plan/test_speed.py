@@ -12,6 +12,10 @@ from quantflow.plan.work import amounts, matmul
 RATES = {"matmul-64": 1e9, "matmul-256": 4e9, "matmul-1024": 16e9, "rounding": 100.0}
 
 
+def quietly() -> None:
+    pass
+
+
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Devices that were measured; the measuring itself is left out, and the machine is quiet."""
@@ -36,8 +40,8 @@ def test_work_is_divided_by_rates_and_products_by_those_of_their_size() -> None:
 
 
 def test_a_machine_is_measured_once(measured: list[str], tmp_path: Path) -> None:
-    first = find_speed(tmp_path, "cpu")
-    assert find_speed(tmp_path, "cpu") == first
+    first = find_speed(tmp_path, "cpu", quietly)
+    assert find_speed(tmp_path, "cpu", quietly) == first
     assert measured == ["cpu"]
 
 
@@ -46,15 +50,15 @@ def test_another_machine_is_measured_and_both_are_remembered(
 ) -> None:
     for name in ("here", "there", "here"):
         monkeypatch.setattr(speed_module, "machine_name", lambda device, name=name: name)
-        assert find_speed(tmp_path, "cpu").machine == name
+        assert find_speed(tmp_path, "cpu", quietly).machine == name
     assert len(measured) == 2
 
 
 def test_other_code_is_measured_anew(measured: list[str], tmp_path: Path) -> None:
-    find_speed(tmp_path, "cpu")
+    find_speed(tmp_path, "cpu", quietly)
     path = tmp_path / "speed.json"
     path.write_text(path.read_text().replace('"code": "', '"code": "0'))
-    find_speed(tmp_path, "cpu")
+    find_speed(tmp_path, "cpu", quietly)
     assert len(measured) == 2
 
 
@@ -62,11 +66,11 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again_on_a_quiet_one(
     measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speed_module, "machine_is_busy", lambda: True)
-    assert find_speed(tmp_path, "cpu").busy
-    find_speed(tmp_path, "cpu")
+    assert find_speed(tmp_path, "cpu", quietly).busy
+    find_speed(tmp_path, "cpu", quietly)
     assert len(measured) == 1
     monkeypatch.setattr(speed_module, "machine_is_busy", lambda: False)
-    assert not find_speed(tmp_path, "cpu").busy
+    assert not find_speed(tmp_path, "cpu", quietly).busy
     assert len(measured) == 2
 
 
@@ -74,8 +78,8 @@ def test_a_broken_memory_and_a_read_only_workspace_cost_a_measurement(
     measured: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "speed.json").write_text("[")
-    find_speed(tmp_path, "cpu")
-    find_speed(tmp_path / "absent", "cpu")
+    find_speed(tmp_path, "cpu", quietly)
+    find_speed(tmp_path / "absent", "cpu", quietly)
     assert len(measured) == 2
 
 

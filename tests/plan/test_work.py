@@ -28,8 +28,7 @@ from tests.reporting import RecordingReporter
 WINDOWS, LENGTH, BATCH = 4, 32, 64
 TEXT = TextSize(
     known_by="counted",
-    file_bytes=0,
-    total_tokens=WINDOWS * LENGTH,
+    held_tokens=WINDOWS * LENGTH,
     calibration_windows=WINDOWS,
     calibration_length=LENGTH,
     evaluation_windows=WINDOWS,
