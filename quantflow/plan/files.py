@@ -28,7 +28,7 @@ EXPORT_PASSES = 8
 # Rows of one forward in which a model is tried: the built-in texts with their filling, or the prompts so far.
 TRIED_ROWS = 160
 # Loading the tokenizer and trying it on the built-in texts.
-TOKENIZER_SECONDS = 1.0
+TOKENIZER_SECONDS = 0.5
 # Reading, parsing and writing small files.
 SMALL_WORK = amounts(call=2_000)
 SMALL_BYTES = 8 << 10
