@@ -14,10 +14,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from quantflow.commands.clean import clean
+from quantflow.commands.doctor import doctor
+from quantflow.commands.plan import plan
+from quantflow.commands.runs import runs
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.deadline import parse_duration
-from quantflow.pipeline.run import WORKSPACE, RunResult
+from quantflow.pipeline.run import RunResult
 from quantflow.pipeline.run import run as run_recipe
+from quantflow.pipeline.store import WORKSPACE
 from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
 from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
@@ -74,6 +79,9 @@ def run(
         str | None,
         typer.Option("--time-limit", metavar="TIME", help="Stop after 90s, 30m, 6h or 1d, resumable."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run even where memory or disk seem not to be enough.")
+    ] = False,
 ) -> int:
     """Run a recipe: quantize, measure, judge, report.
 
@@ -86,6 +94,7 @@ def run(
         overrides=given,
         verify=verify,
         time_limit=parse_duration(time_limit) if time_limit else None,
+        force=force,
     )
     for error in result.errors:
         _complain(str(error))
@@ -94,6 +103,12 @@ def run(
     else:
         _show(result, quiet=quiet)
     return result.exit_code
+
+
+app.command()(plan)
+app.command()(doctor)
+app.command()(clean)
+app.command()(runs)
 
 
 @app.command()

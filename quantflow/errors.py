@@ -50,3 +50,7 @@ class ArtifactError(QuantFlowError):
 
 class StoreError(QuantFlowError):
     """The workspace cannot be read or written."""
+
+
+class FitError(QuantFlowError):
+    """The run needs more memory or disk than there is now; elsewhere, or with room made, it could do."""

@@ -16,18 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantflow.data.cut import Cutting
-from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.data.encode import Encoder, Rendered, TokenizedDocument
 from quantflow.data.mistakes import Mistakes
 from quantflow.data.near import signature
+from quantflow.data.need import Need, need_of
 from quantflow.data.params import DataParams
 from quantflow.data.rank import rank
 from quantflow.data.record import Mistake, Record
 from quantflow.errors import DataError
-
-SPARE = 2
-"""How many times what the shares say is needed is held: documents differ in length, near duplicates move
-together, and windows are drawn from more than are asked for."""
 
 LARGEST_PART = 32
 """A document counts for at most one part in so many of what is needed, so that a few long ones cannot stand
@@ -41,32 +37,6 @@ ID_DIGITS = 16
 
 _BATCH_CHARACTERS = 1_000_000
 """Text tokenized at once: enough to keep every core busy, a small part of the memory a model takes."""
-
-
-@dataclass(frozen=True)
-class Need:
-    """How much has to be held so that every split gets the windows asked for.
-
-    Attributes:
-        tokens: For calibration windows.
-        windows: Selection or evaluation windows, counted over all documents.
-        documents: For the gate, which judges by documents.
-    """
-
-    tokens: int
-    windows: int
-    documents: int
-
-
-def need_of(params: DataParams) -> Need:
-    """What the recipe's windows, shares and gate need, spares included."""
-    shares = [share for share in (params.selection_share, params.evaluation_share) if share > 0]
-    tokens = params.calibration_windows * params.calibration_length / params.calibration_share
-    return Need(
-        tokens=math.ceil(SPARE * tokens),
-        windows=math.ceil(SPARE * params.evaluation_windows / min(shares)),
-        documents=math.ceil(SPARE * MIN_DOCUMENTS / params.evaluation_share),
-    )
 
 
 @dataclass

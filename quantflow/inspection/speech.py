@@ -11,22 +11,16 @@ from torch import Tensor
 
 from quantflow.errors import SourceError
 from quantflow.inspection.record import Generation, near_random_loss
+from quantflow.inspection.size import GENERATED_TOKENS, RESIDENT_BYTES
 from quantflow.inspection.suspicion import Suspicion
 from quantflow.inspection.texts import READING, prompts
 from quantflow.inspection.tokenizer import LARGE_VOCABULARY
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.pipeline.events import Reporter
 
-GENERATED_TOKENS = 8
-"""Enough to tell words from one token over and over; each costs one reading of all the weights."""
-
 WEAK_SHARE = 0.6
 """Share of ln(vocabulary size), with a large vocabulary, from which a baseline is weak: what frequencies of
 words alone give. Models that read their language were measured at 0.1 to 0.35."""
-
-RESIDENT_BYTES = 2 << 30
-"""Largest model that is kept in memory while it is tried: what any machine that runs QuantFlow has to
-spare."""
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from quantflow.data.windows import Windows
 
+LOGITS_BYTES = 64 << 20
+"""Most bytes of float32 logits held at once for one model; larger chunks are no faster on a CPU."""
+
 
 @dataclass(frozen=True)
 class Batch:

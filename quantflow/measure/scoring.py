@@ -9,15 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from quantflow.errors import QuantFlowError
-from quantflow.measure.batches import Batch
+from quantflow.measure.batches import LOGITS_BYTES, Batch
 from quantflow.measure.divergence import kl_divergence, same_top1, token_nll
 from quantflow.measure.measurement import RuntimeInfo, Samples
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import final_hidden
 from quantflow.pipeline.events import Reporter
-
-LOGITS_BYTES = 64 << 20
-"""Most bytes of float32 logits held at once for one model."""
 
 Rows = Callable[[int, int], Tensor]
 """Gives hidden states of the scored positions from … to, [to − from, d]."""

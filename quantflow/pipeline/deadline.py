@@ -40,13 +40,17 @@ class Deadline:
             )
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, option: str = "--time-limit") -> float:
     """Seconds of `90s`, `30m`, `6h`, `1d`.
+
+    Args:
+        text: What the user wrote.
+        option: Where, for the message.
 
     Raises:
         RecipeError: It is not such a duration.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     if match is None or float(match[1]) == 0:
-        raise RecipeError(f"{text!r} is no duration", where="--time-limit", hint="Write 90s, 30m, 6h or 1d.")
+        raise RecipeError(f"{text!r} is no duration", where=option, hint="Write 90s, 30m, 6h or 1d.")
     return float(match[1]) * SECONDS[match[2]]

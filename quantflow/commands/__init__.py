@@ -1,0 +1,1 @@
+"""Commands beside `run`: each module parses, calls, prints and gives the exit code of one."""

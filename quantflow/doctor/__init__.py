@@ -1,0 +1,1 @@
+"""Whether this installation and this machine can do what QuantFlow does, and what follows from them."""

@@ -1,0 +1,110 @@
+"""The cost of every kind of stage, by the function that runs it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quantflow.data.params import DataParams
+from quantflow.formats.params import AssembleParams, ExportParams
+from quantflow.gate.params import GateParams
+from quantflow.inspection.params import InspectParams
+from quantflow.measure.params import BaselineParams, MeasureParams
+from quantflow.pipeline.stage import StageParams
+from quantflow.plan.files import (
+    assemble_cost,
+    check_cost,
+    data_cost,
+    export_cost,
+    gate_cost,
+    inspect_cost,
+    source_cost,
+)
+from quantflow.plan.measuring import baseline_cost, measure_cost
+from quantflow.plan.model import PlannedModel
+from quantflow.plan.quantizing import quantize_cost
+from quantflow.plan.text import TextSize
+from quantflow.plan.work import Cost
+from quantflow.quantize.params import CheckParams, QuantizeParams
+from quantflow.source.params import SourceParams
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a plan goes by.
+
+    Attributes:
+        model: The recipe's model.
+        text: The recipe's text; None where it cannot be told how much there is.
+        no_text: Why not.
+    """
+
+    model: PlannedModel
+    text: TextSize | None = None
+    no_text: str = ""
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """How one kind of stage is costed."""
+
+    params: type[StageParams]
+    cost: Callable[[Any, Facts], Cost]
+
+
+def _with_shape(count: Callable[[Any, Any], Cost]) -> Callable[[Any, Facts], Cost]:
+    def cost(params: StageParams, facts: Facts) -> Cost:
+        if facts.model.shape is None:
+            return Cost(unknown=facts.model.unknown)
+        return count(params, facts.model.shape)
+
+    return cost
+
+
+def _with_text(count: Callable[[Any, Any, TextSize], Cost]) -> Callable[[Any, Facts], Cost]:
+    def cost(params: StageParams, facts: Facts) -> Cost:
+        if facts.model.shape is None:
+            return Cost(unknown=facts.model.unknown)
+        if facts.text is None:
+            return Cost(unknown=facts.no_text)
+        return count(params, facts.model.shape, facts.text)
+
+    return cost
+
+
+def _data(params: DataParams, facts: Facts) -> Cost:
+    return Cost(unknown=facts.no_text) if facts.text is None else data_cost(params, facts.text)
+
+
+STAGES: Mapping[str, _Stage] = {
+    "quantflow.source.stage:run": _Stage(SourceParams, lambda params, facts: source_cost(facts.model)),
+    "quantflow.quantize.check:run": _Stage(CheckParams, lambda params, facts: check_cost(facts.model)),
+    "quantflow.inspection.stage:run": _Stage(InspectParams, _with_shape(inspect_cost)),
+    "quantflow.data.stage:run": _Stage(DataParams, _data),
+    "quantflow.measure.baseline:run": _Stage(BaselineParams, _with_text(baseline_cost)),
+    "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
+    "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
+    "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
+    "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),
+    "quantflow.gate.stage:run": _Stage(GateParams, lambda params, facts: gate_cost()),
+}
+
+
+def cost_of(function: str, params: StageParams, facts: Facts) -> Cost:
+    """What a stage takes; all unknown, and said to be so, for a kind that nobody has counted.
+
+    Args:
+        function: Of the stage.
+        params: Of the stage.
+        facts: Model and text.
+    """
+    if function not in STAGES:
+        return Cost(unknown="what this kind of stage takes has not been counted")
+    return STAGES[function].cost(params, facts)
+
+
+def stored_params(function: str, params: Mapping[str, Any]) -> StageParams | None:
+    """Parameters as a manifest has them; None where they are those of another version of the stage."""
+    try:
+        return STAGES[function].params.model_validate(params)
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,93 @@
+"""What the stages that measure take: the baseline, and an artifact beside it."""
+
+from quantflow.measure.batches import LOGITS_BYTES
+from quantflow.measure.params import BaselineParams, MeasureParams
+from quantflow.plan.forward import (
+    FLOAT,
+    HEAP_BYTES,
+    PROGRESS_COPIES,
+    activation_bytes,
+    block_bytes,
+    embedding_work,
+    forward_work,
+    head_work,
+    hidden_bytes,
+    table_bytes,
+)
+from quantflow.plan.shape import ModelShape
+from quantflow.plan.text import TextSize
+from quantflow.plan.work import Cost, Work, amounts
+
+# Evaluation windows differ in length and are padded to the longest of their batch, which is of similar ones.
+PADDING = 1.03
+# Pieces of logits alive at once: those before and after log-softmax and the former piece; two models' and the
+# terms of their divergence.
+ALONE_LOGITS, BESIDE_LOGITS = 3.25, 5.5
+# Bytes of a sample: document, log-likelihood; beside a baseline also divergence and agreement.
+ALONE_SAMPLE, BESIDE_SAMPLE = 4 + 8, 4 + 8 + 8 + 1
+
+
+def baseline_cost(params: BaselineParams, shape: ModelShape, text: TextSize) -> Cost:
+    """Forward, hidden states to disk, logits."""
+    logits = text.positions * shape.vocabulary
+    written = text.positions * (shape.hidden * FLOAT + ALONE_SAMPLE)
+    work = (
+        _forward(params.batch_tokens, shape, text)
+        + head_work(shape, text.positions)
+        + amounts(scoring=logits, writing=written, hashing=written)
+    )
+    kept = 2 * hidden_bytes(shape, text.positions)  # once more as the bytes that are written
+    return _cost(params, shape, text, work, heads=1, logits=ALONE_LOGITS, kept=kept, disk=written)
+
+
+def measure_cost(params: MeasureParams, shape: ModelShape, text: TextSize) -> Cost:
+    """The artifact's forward, its weights unpacked block by block, and both models' logits."""
+    logits = text.positions * shape.vocabulary
+    written = text.positions * BESIDE_SAMPLE
+    work = (
+        _forward(params.batch_tokens, shape, text)
+        + amounts(unpacking=shape.blocks * shape.block_parameters)
+        + head_work(shape, text.positions).times(2)
+        + embedding_work(shape)  # the baseline's, made for its head
+        + amounts(comparing=logits, writing=written, hashing=written)
+        + amounts(reading=hidden_bytes(shape, text.positions))
+    )
+    kept = hidden_bytes(shape, text.positions)
+    return _cost(params, shape, text, work, heads=2, logits=BESIDE_LOGITS, kept=kept, disk=written)
+
+
+def _forward(batch_tokens: int, shape: ModelShape, text: TextSize) -> Work:
+    padded = round(PADDING * text.evaluation_tokens)
+    return forward_work(shape, padded, text.evaluation_length, batch_tokens)
+
+
+def _cost(
+    params: BaselineParams | MeasureParams,
+    shape: ModelShape,
+    text: TextSize,
+    work: Work,
+    *,
+    heads: int,
+    logits: float,
+    kept: int,
+    disk: int,
+) -> Cost:
+    states = hidden_bytes(shape, round(PADDING * text.evaluation_tokens))
+    running = (
+        states + block_bytes(shape) + activation_bytes(shape, text.evaluation_length, params.batch_tokens)
+    )
+    embedding = states + table_bytes(shape)
+    computing = max(running, embedding)
+    piece = min(LOGITS_BYTES, text.positions * shape.vocabulary * FLOAT)
+    scoring = heads * table_bytes(shape) + round(logits * piece)
+    if params.device == "cuda":
+        host, device = kept, max(computing, scoring)
+    else:
+        host, device = max(computing, kept + scoring), 0
+    return Cost(
+        work,
+        host_bytes=HEAP_BYTES + host,
+        device_bytes=device,
+        disk_bytes=disk,
+        scratch_bytes=PROGRESS_COPIES * states,
+    )

@@ -1,0 +1,113 @@
+"""What of a recipe has to run, why, and what each stage takes: known without running anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantflow.data.params import DataParams
+from quantflow.errors import DataError
+from quantflow.pipeline.runner import StageKey
+from quantflow.pipeline.stage import Stage
+from quantflow.pipeline.store import Manifest, Store
+from quantflow.plan.costs import Facts, cost_of
+from quantflow.plan.model import find_model
+from quantflow.plan.reasons import Reason, reasons
+from quantflow.plan.text import counted_text, estimated_text
+from quantflow.plan.work import Cost
+from quantflow.recipe.schema import Recipe
+from quantflow.source.params import SourceParams
+from quantflow.source.uri import parse
+
+
+@dataclass(frozen=True)
+class Need:
+    """One stage.
+
+    Attributes:
+        stage: The stage.
+        key: Its address in the store.
+        cached: The finished output's folder; None where the stage has to run.
+        reasons: Why it has to run; empty where it has not.
+        cost: What it takes from its beginning; nothing where it is cached.
+        resumes: Whether it goes on from where an interrupted run was.
+    """
+
+    stage: Stage
+    key: str
+    cached: Path | None
+    reasons: tuple[Reason, ...]
+    cost: Cost
+    resumes: bool = False
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A recipe's stages and what their costs go by."""
+
+    facts: Facts
+    stages: tuple[Need, ...]
+
+    @property
+    def to_run(self) -> tuple[Need, ...]:
+        """The stages that are not in the store."""
+        return tuple(need for need in self.stages if need.cached is None)
+
+
+def find_needs(recipe: Recipe, stages: Sequence[Stage], keys: Mapping[str, StageKey], store: Store) -> Needs:
+    """Look every stage up and count what the missing ones take.
+
+    Args:
+        recipe: A loaded recipe.
+        stages: Its stage graph.
+        keys: Key of every stage by name.
+        store: Where outputs are looked up.
+
+    Raises:
+        RecipeError: The model's architecture is not supported.
+        StoreError: The store cannot be read.
+    """
+    found = {stage.name: store.find(stage.kind, keys[stage.name].key) for stage in stages}
+    cached = {name: stored.folder if stored is not None else None for name, stored in found.items()}
+    if all(cached.values()):
+        facts = Facts(find_model(parse(recipe.model.source, recipe.base), None, cached["source"]))
+        return Needs(facts, tuple(Need(s, keys[s.name].key, cached[s.name], (), Cost()) for s in stages))
+    facts = _facts(recipe, {stage.name: stage for stage in stages}, cached)
+    manifests = [manifest for _, manifest in store.objects() if manifest is not None]
+    return Needs(
+        facts,
+        tuple(
+            _need(stage, keys[stage.name], cached[stage.name], facts, manifests, store) for stage in stages
+        ),
+    )
+
+
+def _need(
+    stage: Stage,
+    key: StageKey,
+    cached: Path | None,
+    facts: Facts,
+    manifests: Sequence[Manifest],
+    store: Store,
+) -> Need:
+    if cached is not None:
+        return Need(stage, key.key, cached, (), Cost())
+    if store.exists(stage.kind, key.key):
+        why: tuple[Reason, ...] = (Reason(cause="damaged", what="output in the store"),)
+    else:
+        why = reasons(stage, key.made, [manifest for manifest in manifests if manifest.stage == stage.kind])
+    resumes = stage.resumable and store.has_progress(key.key)
+    return Need(stage, key.key, None, why, cost_of(stage.function, stage.params, facts), resumes)
+
+
+def _facts(recipe: Recipe, stages: Mapping[str, Stage], cached: Mapping[str, Path | None]) -> Facts:
+    source, data = stages["source"].params, stages["data"].params
+    assert isinstance(source, SourceParams)
+    assert isinstance(data, DataParams)
+    model = find_model(parse(recipe.model.source, recipe.base), source.revision, cached["source"])
+    finished = cached["data"]
+    if finished is not None:
+        return Facts(model, counted_text(finished))
+    try:
+        return Facts(model, estimated_text(data, model.tokenizer))
+    except (DataError, OSError) as error:
+        return Facts(model, no_text=f"how much text there is: {error}")

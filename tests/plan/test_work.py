@@ -1,0 +1,118 @@
+"""What is counted is what torch does: products against torch's own counter, bytes against what is written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from quantflow.calibrate.stream import calibrate_blocks
+from quantflow.measure.params import BaselineParams, MeasureParams
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.forward import BlockPass, final_hidden
+from quantflow.model.passes import PassProgress
+from quantflow.model.weights import SafetensorsReader
+from quantflow.plan.forward import head_work
+from quantflow.plan.measuring import PADDING, baseline_cost, measure_cost
+from quantflow.plan.model import find_model
+from quantflow.plan.quantizing import quantize_cost
+from quantflow.plan.shape import ModelShape
+from quantflow.plan.text import TextSize
+from quantflow.plan.work import Work, amounts, matmul
+from quantflow.quantize.block import quantize_block_awq
+from quantflow.quantize.params import QuantizeParams
+from quantflow.source.uri import parse
+from tests.reporting import RecordingReporter
+
+WINDOWS, LENGTH, BATCH = 4, 32, 64
+TEXT = TextSize(
+    known_by="counted",
+    held_tokens=WINDOWS * LENGTH,
+    calibration_windows=WINDOWS,
+    calibration_length=LENGTH,
+    evaluation_windows=WINDOWS,
+    evaluation_tokens=round(WINDOWS * LENGTH / PADDING),
+    positions=WINDOWS * (LENGTH - 1),
+)
+QUANTIZE = QuantizeParams(method="awq", bits=4, group_size=32, device="cpu", batch_tokens=BATCH)
+MATMULS = ("aten.mm", "aten.addmm", "aten.bmm")
+
+
+@pytest.fixture(scope="module")
+def shape(tiny_llama: Path) -> ModelShape:
+    found = find_model(parse(str(tiny_llama), Path("/")), None, None).shape
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def decoder(tiny_llama: Path) -> StreamedDecoder:
+    return StreamedDecoder(tiny_llama, SafetensorsReader(tiny_llama))
+
+
+def ids() -> list[torch.Tensor]:
+    return list(torch.arange(WINDOWS * LENGTH).reshape(-1, BATCH // LENGTH, LENGTH) % 400)
+
+
+def products(counter: Any) -> int:
+    counts = counter.get_flop_counts()["Global"]
+    return sum(amount for operation, amount in counts.items() if str(operation) in MATMULS)
+
+
+def counted(work: Work | None) -> float:
+    assert work is not None
+    return sum(work.matmuls.values())
+
+
+def test_products_of_a_forward_and_its_head_are_those_that_torch_counts(
+    decoder: StreamedDecoder, shape: ModelShape, reporter: RecordingReporter
+) -> None:
+    with FlopCounterMode(display=False) as counter:
+        hidden = torch.cat([batch[:, 1:] for batch in final_hidden(decoder, ids(), reporter, "x")])
+        decoder.logits(hidden.reshape(-1, decoder.hidden_size))
+    work = baseline_cost(BaselineParams(device="cpu", batch_tokens=BATCH), shape, TEXT).work
+    assert counted(work) == pytest.approx(products(counter), rel=0.01)
+
+
+def test_products_of_quantizing_are_those_that_torch_counts(
+    decoder: StreamedDecoder, shape: ModelShape, tmp_path: Path
+) -> None:
+    with FlopCounterMode(display=False) as counter:
+        states = BlockPass(decoder, ids(), PassProgress(tmp_path))
+        for block in calibrate_blocks(states, decoder.family.units, lambda blocks: None):
+            quantize_block_awq(block, decoder.family, bits=4, group_size=32, stored_as=torch.bfloat16)
+    work = quantize_cost(QUANTIZE, shape, TEXT).work
+    # The search tries fewer exponents where the best lies at an end of the range.
+    assert counted(work) == pytest.approx(products(counter), rel=0.1)
+
+
+def test_an_artifact_is_measured_with_two_heads(shape: ModelShape) -> None:
+    params = MeasureParams(device="cpu", batch_tokens=BATCH)
+    baseline = baseline_cost(BaselineParams(device="cpu", batch_tokens=BATCH), shape, TEXT).work
+    extra = counted(measure_cost(params, shape, TEXT).work) - counted(baseline)
+    assert extra == pytest.approx(counted(head_work(shape, TEXT.positions)))
+
+
+def test_on_a_gpu_states_and_blocks_lie_there(shape: ModelShape) -> None:
+    on_gpu = quantize_cost(QUANTIZE.model_copy(update={"device": "cuda"}), shape, TEXT)
+    here = quantize_cost(QUANTIZE, shape, TEXT)
+    assert on_gpu.device_bytes > 0
+    assert here.device_bytes == 0
+    assert on_gpu.host_bytes is not None
+    assert here.host_bytes == on_gpu.device_bytes + on_gpu.host_bytes
+
+
+def test_more_calibration_tokens_take_more_memory_by_their_hidden_states(shape: ModelShape) -> None:
+    from dataclasses import replace
+
+    large, twice = (replace(TEXT, calibration_windows=n) for n in (10_000, 20_000))
+    less, more = (quantize_cost(QUANTIZE, shape, text).host_bytes for text in (large, twice))
+    assert less is not None
+    assert more is not None
+    assert more - less == 10_000 * LENGTH * shape.hidden * 4
+
+
+def test_work_adds_up() -> None:
+    both = matmul(64, 64, 64) + matmul(64, 128, 64) + amounts(rounding=3)
+    assert both.times(2) == Work({64: 2 * (2 * 64**3 + 2 * 64 * 128 * 64)}, {"rounding": 6})
