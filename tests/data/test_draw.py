@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from quantflow.data.cut import Cutting
-from quantflow.data.draw import LARGEST_PART, SPARE, Drawn, draw, need_of
+from quantflow.data.draw import LARGEST_PART, Drawn, draw
 from quantflow.data.encode import Encoder
 from quantflow.data.mistakes import Mistakes
+from quantflow.data.need import SPARE, need_of
 from quantflow.data.params import DataParams
 from quantflow.data.rank import rank
 from quantflow.data.record import Mistake, Record, digest_of
@@ -41,7 +42,7 @@ def take(records: list[Record], encoder: Encoder, given: DataParams) -> list[Dra
 
 
 def by_hand(records: list[Record], given: DataParams) -> set[str]:
-    """Digests of the fewest documents of the lowest ranks that fill the need: BOS and a token for each word."""
+    """Digests of the fewest documents of the lowest ranks that fill the need: BOS and a token per word."""
     need = need_of(given)
     different = {r.digest: len(str(r.content).split()) + 1 for r in records}
     order = sorted(different, key=lambda digest: rank(given.seed, "pool", digest))
