@@ -280,6 +280,4 @@ def test_a_lesson_is_applied_and_said(again: Path, monkeypatch: pytest.MonkeyPat
 def test_a_plan_is_json(again: Path) -> None:
     told = json.loads(plan(again, "data.calibration.windows=4").model_dump_json())
     (data,) = (stage for stage in told["stages"] if stage["name"] == "data")
-    assert data["reasons"] == [
-        {"cause": "parameter", "what": "calibration_windows", "before": 8, "now": 4}
-    ]
+    assert data["reasons"] == [{"cause": "parameter", "what": "calibration_windows", "before": 8, "now": 4}]
