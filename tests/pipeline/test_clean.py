@@ -136,7 +136,7 @@ def test_what_a_running_run_has_named_stays(shelf: Shelf) -> None:
 
 def test_what_is_being_computed_stays(shelf: Shelf) -> None:
     folder = shelf.begin("a", days=40)
-    with shelf.store.lock("a" * 64, lambda: None):
+    with shelf.store.lock("a" * 64, lambda holder: None):
         assert shelf.clean(keep=0).in_use == 1
     assert folder.exists()
     shelf.clean(keep=0)

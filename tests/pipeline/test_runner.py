@@ -239,7 +239,7 @@ def test_a_second_run_waits_for_the_first_and_takes_its_output(bench: Bench) -> 
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with bench.store.lock(key, lambda: None):
+        with bench.store.lock(key, lambda holder: None):
             inside.set()
             leave.wait(10)
 
@@ -249,7 +249,7 @@ def test_a_second_run_waits_for_the_first_and_takes_its_output(bench: Bench) -> 
     threading.Timer(0.3, leave.set).start()
     assert bench.run(stage)["first"].reused
     other.join()
-    assert "waiting for another run" in bench.shown.getvalue()
+    assert f"waiting for process {os.getpid()} on " in bench.shown.getvalue()
 
 
 def flip(path: Path, content: bytes) -> None:

@@ -1,0 +1,113 @@
+"""What disks, shares and permissions do to a run, in words that say what happened, where, and what to do."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quantflow.errors import QuantFlowError, StoreError
+
+KEPT = "What is finished is kept."
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_REFUSED = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+# The last four are how a network file system says that its server is away.
+_GONE = frozenset((errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENODEV))
+# The path is not there any more, or is something else than it was.
+_MISPLACED = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY))
+STORAGE_ERRORS = _FULL | _REFUSED | _GONE | _MISPLACED
+"""What an OSError of the surroundings has for its number; any other is a mistake of ours."""
+
+
+def of_storage(error: BaseException) -> OSError | None:
+    """The error of a disk, a share or a permission that `error` is or comes from, if it is one."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in STORAGE_ERRORS:
+            return seen
+        seen = seen.__cause__
+    return None
+
+
+def storage_error(error: OSError, place: Path | str, kept: str = KEPT) -> StoreError:
+    """An error of storage as a user reads it.
+
+    Args:
+        error: As the system gave it; it names a file only where one was opened, not where one was written to.
+        place: Where it happened, as far as is known otherwise.
+        kept: What became of the work so far.
+    """
+    where = _name(error) or str(place)
+    if error.errno in _FULL:
+        what = f"the disk is full{_free(where)}"
+    elif error.errno in _REFUSED:
+        what = "it may not be read or written"
+    elif error.errno in _GONE:
+        what = "the disk or network share does not answer"
+    else:
+        what = "it is not there any more, or not what it was"
+    return StoreError(f"{what}: {error.strerror}", where=where, hint=f"{kept} {remedy(error)}".strip())
+
+
+def remedy(error: OSError) -> str:
+    """What a user can do about an error of storage; empty for any other."""
+    if error.errno == errno.EFBIG:
+        way = "Raise the limit on the size of files (`ulimit -f`)"
+    elif error.errno in _FULL:
+        way = "Make room there (`quantflow clean` removes stored results)"
+    elif error.errno in _REFUSED:
+        way = "Mend the permissions, or run where you may write,"
+    elif error.errno in _GONE:
+        way = "See that it is there again"
+    elif error.errno in _MISPLACED:
+        way = "Put it back"
+    else:
+        return ""
+    return f"{way} and give the same command again."
+
+
+def explained(error: QuantFlowError | OSError, place: Path | str) -> QuantFlowError:
+    """What ended a stage, with what to do where a disk or a share was the cause.
+
+    Args:
+        error: A stage's own error, which may come from one of storage, or one of storage.
+        place: Where the stage worked.
+    """
+    if isinstance(error, OSError):
+        return storage_error(error, place)
+    cause = of_storage(error)
+    if cause is None or error.hint:
+        return error
+    return type(error)(error.message, where=error.where, hint=f"{KEPT} {remedy(cause)}")
+
+
+@contextmanager
+def explained_storage(place: Path | str, kept: str = KEPT) -> Iterator[None]:
+    """Turn errors of storage inside into a `StoreError`; others pass.
+
+    Args:
+        place: Where it happens, for errors that do not name a file.
+        kept: What became of the work so far.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in STORAGE_ERRORS:
+            raise
+        raise storage_error(error, place, kept) from error
+
+
+def _name(error: OSError) -> str:
+    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
+
+
+def _free(where: str) -> str:
+    place = Path(where)
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        left = shutil.disk_usage(place).free
+    except OSError:
+        return ""
+    return f", {left:,} bytes are left"
