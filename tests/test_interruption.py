@@ -106,7 +106,7 @@ def test_a_signal_ends_with_exit_code_2_and_the_run_goes_on_from_there(
     process.send_signal(number)
     log = process.stderr.read()
     assert process.wait(60) == 2
-    assert "goes on from there" in log
+    assert "Go on with: quantflow run tiny.yaml" in log
     assert "Traceback" not in log
     process = start(tmp_path)
     _, log = process.communicate(timeout=300)

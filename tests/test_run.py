@@ -282,7 +282,7 @@ def test_an_interrupt_is_exit_code_2_and_says_how_to_go_on(
 
     monkeypatch.setattr("quantflow.cli.run_recipe", interrupted)
     assert again("run", "tiny.yaml") == 2
-    assert "goes on from there" in again.err
+    assert "Go on with: quantflow run tiny.yaml" in again.err
 
 
 def test_an_unwritable_workspace_is_named(command: Command, tiny_llama: Path) -> None:

@@ -61,7 +61,12 @@ def _replace(stored: Path, target: Path) -> None:
             _link_or_copy(source, place)
         if target.exists():
             target.rename(former)
-        fresh.rename(target)
+        try:
+            fresh.rename(target)
+        except BaseException:
+            if former.exists():
+                former.rename(target)
+            raise
         flush_folder(target.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -73,6 +78,8 @@ def _link_or_copy(source: Path, place: Path) -> None:
         os.link(source, place)
     except OSError:
         shutil.copy2(source, place)
+        with place.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 def _same_files(stored: Path, target: Path, *, verify: bool) -> bool:

@@ -23,6 +23,8 @@ from quantflow.pipeline.terminal import Terminal
 from quantflow.pipeline.usage import metered
 
 KEY_VERSION = 1
+DAMAGED = "stored-output-damaged"
+"""Code of the event that a stored output is not what was written."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def _bring_about(
         noticed: tuple[Event, ...] = ()
         if store.exists(stage.kind, key):
             damaged = Event(
-                code="stored-output-damaged",
+                code=DAMAGED,
                 stage=stage.name,
                 message=f"The stored output of {stage.name} is not what was written; it is computed again.",
                 detail={"key": key},

@@ -16,7 +16,9 @@ _REFUSED = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 _GONE = frozenset((errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENODEV))
 # The path is not there any more, or is something else than it was.
 _MISPLACED = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY))
-STORAGE_ERRORS = _FULL | _REFUSED | _GONE | _MISPLACED
+# Some network file systems have no locks.
+_UNABLE = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP))
+STORAGE_ERRORS = _FULL | _REFUSED | _GONE | _MISPLACED | _UNABLE
 """What an OSError of the surroundings has for its number; any other is a mistake of ours."""
 
 
@@ -45,6 +47,8 @@ def storage_error(error: OSError, place: Path | str, kept: str = KEPT) -> StoreE
         what = "it may not be read or written"
     elif error.errno in _GONE:
         what = "the disk or network share does not answer"
+    elif error.errno in _UNABLE:
+        what = "the file system cannot do what is needed here, such as lock a file"
     else:
         what = "it is not there any more, or not what it was"
     return StoreError(f"{what}: {error.strerror}", where=where, hint=f"{kept} {remedy(error)}".strip())
@@ -62,6 +66,8 @@ def remedy(error: OSError) -> str:
         way = "See that it is there again"
     elif error.errno in _MISPLACED:
         way = "Put it back"
+    elif error.errno in _UNABLE:
+        way = "Change to a folder on another file system"
     else:
         return ""
     return f"{way} and give the same command again."

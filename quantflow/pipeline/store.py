@@ -1,5 +1,6 @@
 """The content-addressed store: an output is there under its key, complete, or not at all."""
 
+import errno
 import os
 import shutil
 import time
@@ -262,10 +263,13 @@ def prepare_workspace(workspace: Path) -> Path:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make a rename within `folder` survive a power cut."""
+    """Make a rename within `folder` survive a power cut, where the file system knows how."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
     finally:
         os.close(descriptor)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from quantflow.measure import scoring
 from quantflow.measure.artifact import run as run_artifact
 from quantflow.measure.baseline import run as run_baseline
+from quantflow.measure.divergence import token_nll
 from quantflow.measure.params import BaselineParams, MeasureParams
 from quantflow.measure.pieces import score_in_pieces
 from quantflow.pipeline import pace
@@ -94,12 +96,12 @@ def test_it_goes_on_after_the_last_piece(
         measure(inputs, output, Interrupting(progress_folder=progress, after=3 * STEP))
 
     scored: list[int] = []
-    original = scoring.token_nll
-    monkeypatch.setattr(
-        scoring,
-        "token_nll",
-        lambda log_p, targets: (scored.append(targets.numel()), original(log_p, targets))[1],
-    )
+
+    def counted_nll(log_p: Tensor, targets: Tensor) -> Tensor:
+        scored.append(targets.numel())
+        return token_nll(log_p, targets)
+
+    monkeypatch.setattr(scoring, "token_nll", counted_nll)
     reporter = RecordingReporter(progress_folder=progress)
     baseline = {"baseline": tmp_path / "baseline-of-it"} if measure is measure_artifact else {}
     measure(inputs | baseline, output, reporter)
