@@ -17,7 +17,7 @@ from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
 from quantflow.pipeline.stage_reporter import StageReporter
-from quantflow.pipeline.storage import explained, of_storage
+from quantflow.pipeline.storage import of_storage, storage_error, with_remedy
 from quantflow.pipeline.store import Store, StoredObject
 from quantflow.pipeline.terminal import Terminal
 from quantflow.pipeline.usage import metered
@@ -212,14 +212,17 @@ def _bring_about(
             if not stage.resumable:
                 store.discard(key)
             raise
-        except (QuantFlowError, OSError) as error:
+        except Exception as error:
             of_disk = of_storage(error)
-            # Of a disk or a share that is away nothing wrong was read: what there is, is right.
-            if of_disk is None or not stage.resumable:
+            # From a disk or a share that is away nothing wrong was read: what there is, is right.
+            if not stage.resumable or (of_disk is None and isinstance(error, QuantFlowError)):
                 store.discard(key)
-            if isinstance(error, OSError) and of_disk is None:
+            if isinstance(error, QuantFlowError):
+                failure = with_remedy(error)
+            elif of_disk is not None:
+                failure = storage_error(of_disk, unfinished.folder)
+            else:
                 raise
-            failure = explained(error, unfinished.folder)
             return StageOutcome(
                 stage, key, None, False, (*noticed, *reporter.noticed, *reporter.events), failure
             )

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +11,16 @@ from pathlib import Path
 from quantflow.errors import QuantFlowError, StoreError
 
 KEPT = "What is finished is kept."
+_RUST = re.compile(r"\(os error (\d+)\)")
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _REFUSED = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 # The last four are how a network file system says that its server is away.
 _GONE = frozenset((errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENODEV))
-# The path is not there any more, or is something else than it was.
-_MISPLACED = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY))
+# A file where a folder should be, or the other way round.
+_IN_THE_WAY = frozenset((errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY))
 # Some network file systems have no locks.
 _UNABLE = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP))
-STORAGE_ERRORS = _FULL | _REFUSED | _GONE | _MISPLACED | _UNABLE
+STORAGE_ERRORS = _FULL | _REFUSED | _GONE | _IN_THE_WAY | _UNABLE | {errno.ENOENT}
 """What an OSError of the surroundings has for its number; any other is a mistake of ours."""
 
 
@@ -26,10 +28,17 @@ def of_storage(error: BaseException) -> OSError | None:
     """The error of a disk, a share or a permission that `error` is or comes from, if it is one."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, OSError) and seen.errno in STORAGE_ERRORS:
-            return seen
+        found = seen if isinstance(seen, OSError) else _of_rust(seen)
+        if found is not None and found.errno in STORAGE_ERRORS:
+            return found
         seen = seen.__cause__
     return None
+
+
+def _of_rust(error: BaseException) -> OSError | None:
+    """The error of the system that safetensors and tokenizers tell of in their own exceptions' text."""
+    told = _RUST.search(str(error))
+    return OSError(int(told[1]), os.strerror(int(told[1]))) if told else None
 
 
 def storage_error(error: OSError, place: Path | str, kept: str = KEPT) -> StoreError:
@@ -40,7 +49,7 @@ def storage_error(error: OSError, place: Path | str, kept: str = KEPT) -> StoreE
         place: Where it happened, as far as is known otherwise.
         kept: What became of the work so far.
     """
-    where = _name(error) or str(place)
+    where = str(Path(place) / _name(error))  # an absolute name stands for itself
     if error.errno in _FULL:
         what = f"the disk is full{_free(where)}"
     elif error.errno in _REFUSED:
@@ -49,8 +58,10 @@ def storage_error(error: OSError, place: Path | str, kept: str = KEPT) -> StoreE
         what = "the disk or network share does not answer"
     elif error.errno in _UNABLE:
         what = "the file system cannot do what is needed here, such as lock a file"
+    elif error.errno in _IN_THE_WAY:
+        what = "something else is in its place"
     else:
-        what = "it is not there any more, or not what it was"
+        what = "it is not there any more"
     return StoreError(f"{what}: {error.strerror}", where=where, hint=f"{kept} {remedy(error)}".strip())
 
 
@@ -64,7 +75,9 @@ def remedy(error: OSError) -> str:
         way = "Mend the permissions, or run where you may write,"
     elif error.errno in _GONE:
         way = "See that it is there again"
-    elif error.errno in _MISPLACED:
+    elif error.errno in _IN_THE_WAY:
+        way = "Move what is in its place away"
+    elif error.errno == errno.ENOENT:
         way = "Put it back"
     elif error.errno in _UNABLE:
         way = "Change to a folder on another file system"
@@ -73,15 +86,8 @@ def remedy(error: OSError) -> str:
     return f"{way} and give the same command again."
 
 
-def explained(error: QuantFlowError | OSError, place: Path | str) -> QuantFlowError:
-    """What ended a stage, with what to do where a disk or a share was the cause.
-
-    Args:
-        error: A stage's own error, which may come from one of storage, or one of storage.
-        place: Where the stage worked.
-    """
-    if isinstance(error, OSError):
-        return storage_error(error, place)
+def with_remedy(error: QuantFlowError) -> QuantFlowError:
+    """The same error, with what to do where it has no hint and comes from one of storage."""
     cause = of_storage(error)
     if cause is None or error.hint:
         return error

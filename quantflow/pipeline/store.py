@@ -15,7 +15,7 @@ from quantflow.errors import StoreError
 from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.lock import held, held_if_free
-from quantflow.pipeline.storage import remedy
+from quantflow.pipeline.storage import explained_storage, remedy
 from quantflow.pipeline.usage import Usage
 
 WORKSPACE = ".quantflow"
@@ -232,7 +232,8 @@ class Store:
         folder = self._folder(stage, key)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():
-            shutil.rmtree(folder)
+            with explained_storage(folder):
+                shutil.rmtree(folder)
         partial.rename(folder)
         flush_folder(folder.parent)
         self.discard(key)
