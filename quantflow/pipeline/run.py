@@ -106,9 +106,9 @@ def run(
         made = provenance(recipe, overrides, outcomes, machine, times)
         report = build_report(recipe, outcomes, noticed, run_id, made)
         report_folder = folder / "reports" / recipe.name / run_id
-        write_report(report, report_folder)
+        errors = tuple(outcome.error for outcome in outcomes if outcome.error is not None)
+        _write(report, report_folder, errors)
         _finish(record, report, report_folder)
-    errors = tuple(outcome.error for outcome in outcomes if outcome.error is not None)
     return RunResult(report, report_folder, errors, verified)
 
 
@@ -122,6 +122,18 @@ class _Circumstances:
     deadline: Deadline
     verify: bool
     force: bool
+
+
+def _write(report: Report, folder: Path, errors: Sequence[QuantFlowError]) -> None:
+    try:
+        write_report(report, folder)
+    except StoreError as error:
+        if not errors:
+            raise
+        # What ended a stage, such as the same full disk, is the news.
+        first = errors[0]
+        hint = f"{first.hint} No report of it could be written to {folder}.".strip()
+        raise type(first)(first.message, where=first.where, hint=hint) from error
 
 
 def _finish(record: OpenRecord, report: Report, folder: Path) -> None:

@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +50,7 @@ def storage_error(error: OSError, place: Path | str, kept: str = KEPT) -> StoreE
     """
     where = str(Path(place) / _name(error))  # an absolute name stands for itself
     if error.errno in _FULL:
-        what = f"the disk is full{_free(where)}"
+        what = "the disk is full"
     elif error.errno in _REFUSED:
         what = "it may not be read or written"
     elif error.errno in _GONE:
@@ -112,14 +111,3 @@ def explained_storage(place: Path | str, kept: str = KEPT) -> Iterator[None]:
 
 def _name(error: OSError) -> str:
     return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
-
-
-def _free(where: str) -> str:
-    place = Path(where)
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    try:
-        left = shutil.disk_usage(place).free
-    except OSError:
-        return ""
-    return f", {left:,} bytes are left"
