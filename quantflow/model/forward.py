@@ -78,7 +78,7 @@ def final_hidden(
     Returns:
         One `[B, T, d]` per batch, on the decoder's device.
     """
-    states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder))
+    states = BlockPass(decoder, batches, PassProgress(reporter))
     with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
         advance(states.passed * len(batches))
         for index, block in states.blocks():

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from quantflow.errors import StoreError
 from quantflow.gate.verdict import Verdict
 from quantflow.pipeline.deadline import DeadlineError
+from quantflow.pipeline.storage import remedy
 
 RUNS = "runs"
 SCHEMA_VERSION = 1
@@ -247,5 +248,5 @@ def _unwritable(error: OSError, folder: Path) -> StoreError:
     return StoreError(
         f"the record of the run cannot be written: {error.strerror}",
         where=str(folder),
-        hint="make room there, or run in a folder that you may write to",
+        hint=remedy(error) or "Run in a folder that you may write to.",
     )

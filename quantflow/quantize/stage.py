@@ -31,7 +31,7 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     folder = checkpoint.folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device, torch.float32)
     batches = calibration_batches(inputs["data"], params.batch_tokens)
-    states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder))
+    states = BlockPass(decoder, batches, PassProgress(reporter))
     block_file(output, 0).parent.mkdir(exist_ok=True)
     what = "Calibrating and quantizing"
     if states.passed:

@@ -79,7 +79,7 @@ def test_products_of_quantizing_are_those_that_torch_counts(
     decoder: StreamedDecoder, shape: ModelShape, tmp_path: Path
 ) -> None:
     with FlopCounterMode(display=False) as counter:
-        states = BlockPass(decoder, ids(), PassProgress(tmp_path))
+        states = BlockPass(decoder, ids(), PassProgress(RecordingReporter(progress_folder=tmp_path)))
         for block in calibrate_blocks(states, decoder.family.units, lambda blocks: None):
             quantize_block_awq(block, decoder.family, bits=4, group_size=32, stored_as=torch.bfloat16)
     work = quantize_cost(QUANTIZE, shape, TEXT).work
