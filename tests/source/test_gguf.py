@@ -146,6 +146,36 @@ def test_the_beginning_of_text_token_is_added_exactly_if_the_file_says_so(
     assert ("gguf-tokenizer-adds-bos" in reporter.codes()) is adds_bos
 
 
+@pytest.mark.parametrize(("rule", "adds_bos"), [("llama-bpe", True), ("smollm", False)])
+def test_where_the_file_does_not_say_the_beginning_of_text_token_is_added_as_llama_cpp_does(
+    rule: str,
+    adds_bos: bool,
+    model: Any,
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+    reporter: RecordingReporter,
+) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", model, tokenizer, split_rule=rule)
+    convert_gguf(path, tmp_path / "out", reporter)
+    reloaded: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert (reloaded(TEXT).input_ids[0] == reloaded.bos_token_id) is adds_bos
+    assert ("gguf-tokenizer-adds-bos" in reporter.codes()) is adds_bos
+
+
+@pytest.mark.parametrize("role", ["bos", "eos", "unknown", "padding"])
+def test_a_special_token_that_the_vocabulary_does_not_have_is_damage(
+    role: str,
+    model: Any,
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+    reporter: RecordingReporter,
+) -> None:
+    extra = {f"tokenizer.ggml.{role}_token_id": 400}
+    path = write_gguf(tmp_path / "tiny.gguf", model, tokenizer, extra=extra)
+    with pytest.raises(SourceError, match=rf"says 400 for {role}_token_id, its tensors hold 400 tokens"):
+        convert_gguf(path, tmp_path / "out", reporter)
+
+
 def test_equal_files_give_equal_bytes(
     model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, reporter: RecordingReporter
 ) -> None:
