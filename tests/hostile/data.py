@@ -152,7 +152,13 @@ def letters(*lines: object) -> Callable[[Ground], None]:
 CASES = [
     *(file_case(name, file) for name, file in FILE_CASES.items()),
     Case("another field", letters({"body": "Good morning"}), "`text`", 2, "letters.jsonl:1"),
-    Case("a list in place of a text", letters({"text": ["Good morning"]}), "has to be", 2, "letters.jsonl:1"),
+    Case(
+        "an object in place of a text",
+        letters({"text": {"en": "Good morning"}}),
+        "has to be",
+        2,
+        "letters.jsonl:1",
+    ),
     Case(
         "a chat of an assistant's own", letters({"messages": "Hi"}), "has to be a list", 2, "letters.jsonl:1"
     ),
