@@ -63,9 +63,6 @@ class TensorSpec:
         return elements * self.dtype.itemsize
 
 
-UNREADABLE = "Look at its permissions and at the disk or the network share that it lies on."
-
-
 class SafetensorsFile:
     """A safetensors file whose header has been read and found sound.
 
@@ -91,9 +88,9 @@ class SafetensorsFile:
                 size = file.seek(0, os.SEEK_END)
                 header, self._data_start = _read_header(file, size)
         except OSError as cause:
-            raise error(f"cannot be read: {cause.strerror}", where=str(path), hint=UNREADABLE) from cause
+            raise error(f"cannot be read: {cause.strerror}", where=str(path)) from cause
         except ValueError as cause:  # an index can name what is no file name at all
-            raise error(f"cannot be read: {cause}", where=ascii(str(path)), hint=UNREADABLE) from cause
+            raise error(f"cannot be read: {cause}", where=ascii(str(path))) from cause
         except _Damaged as cause:
             raise error(
                 str(cause), where=str(path), hint="The file is damaged or incomplete: get it again."
@@ -154,9 +151,7 @@ class SafetensorsFile:
                 _read_exactly(file, data.numpy().data)
         except (OSError, _Damaged) as cause:
             why = cause.strerror if isinstance(cause, OSError) else cause
-            raise self._error(
-                f"cannot be read: {why}", where=f"{self.path}: {name}", hint=UNREADABLE
-            ) from cause
+            raise self._error(f"cannot be read: {why}", where=f"{self.path}: {name}") from cause
         return data
 
 
