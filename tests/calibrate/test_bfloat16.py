@@ -12,6 +12,7 @@ from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
 from quantflow.model.weights import SafetensorsReader
+from tests.reporting import RecordingReporter
 from tests.tiny_models import random_model, tiny_config
 
 # Eight bits of mantissa: a product of two rounded numbers is off by at most 2 · 2⁻⁹ of its size.
@@ -27,7 +28,8 @@ def folder(tmp_path: Path) -> Path:
 def states_of(folder: Path, progress: Path, products: torch.dtype) -> tuple[StreamedDecoder, BlockPass]:
     ids = torch.randint(0, 400, (4, 32), generator=torch.Generator().manual_seed(0))
     decoder = StreamedDecoder(folder, SafetensorsReader(folder))
-    return decoder, BlockPass(decoder, [ids[:3], ids[3:]], PassProgress(progress), products)
+    passed = PassProgress(RecordingReporter(progress_folder=progress))
+    return decoder, BlockPass(decoder, [ids[:3], ids[3:]], passed, products)
 
 
 def test_products_are_in_bfloat16_weights_and_hidden_states_in_float32(folder: Path, tmp_path: Path) -> None:
@@ -80,7 +82,6 @@ def test_an_interrupted_pass_in_bfloat16_goes_on_where_it_was(folder: Path, tmp_
     blocks = first.blocks()
     first.run(*next(blocks), lambda batches: None)
     next(blocks)  # the first block's states are kept now, and the second was never run
-    blocks.close()
     _, rest = states_of(folder, tmp_path / "cut", torch.bfloat16)
     assert rest.passed == 1
     for index, block in rest.blocks():

@@ -100,6 +100,11 @@ def outside_the_index(folder: Path, shard_of: dict[str, str]) -> None:
     write_index(folder, shard_of | {NORM: "../../etc/passwd"})
 
 
+def without_tokenizer(folder: Path) -> None:
+    for name in TOKENIZER_FILES:
+        (folder / name).unlink(missing_ok=True)
+
+
 def of_another_model(folder: Path) -> None:
     """Every token's id is beyond the model's vocabulary."""
     described = json.loads((folder / "tokenizer.json").read_text())
@@ -181,7 +186,7 @@ CASES = [
          "the model is no causal language model", code=4),
     case("a quantized model", config(quantization_config={"quant_method": "gptq", "bits": 4}),
          "the checkpoint is quantized already", code=4),
-    case("no tokenizer", model(lambda f: [(f / name).unlink(missing_ok=True) for name in TOKENIZER_FILES]),
+    case("no tokenizer", model(without_tokenizer),
          "has no tokenizer"),
     case("a tokenizer that is no JSON", model(lambda f: (f / "tokenizer.json").write_text("{")),
          "the model's tokenizer cannot be loaded"),
