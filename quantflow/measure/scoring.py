@@ -123,6 +123,7 @@ def runtime_info(decoder: StreamedDecoder, batch_tokens: int) -> RuntimeInfo:
         options={
             "attention": "sdpa",
             "batch_tokens": str(batch_tokens),
+            "threads": str(torch.get_num_threads()),
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
             "transformers": transformers.__version__,
         },

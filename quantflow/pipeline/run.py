@@ -15,6 +15,7 @@ from quantflow.errors import FitError, QuantFlowError, RecipeError, StoreError
 from quantflow.formats.assembly import load_assembly
 from quantflow.pipeline.clean import sweep
 from quantflow.pipeline.deadline import Deadline
+from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.graph import build_graph
@@ -94,7 +95,9 @@ def run(
         raise placed(error, recipe) from error
     workspace = prepare_workspace(folder / WORKSPACE)
     history = RunHistory(workspace)
-    with history.recorded(run_id, recipe.name, recipe.path) as record, explained_storage(folder):
+    computing = decide(recipe.runtime.calibration_dtype, machine)
+    recorded = history.recorded(run_id, recipe.name, recipe.path, computing)
+    with recorded as record, explained_storage(folder):
         around = _Circumstances(machine, workspace, terminal or QuietTerminal(), deadline, verify, force)
         outcomes, verified = _outcomes(recipe, around, record)
         noticed = _publish_artifacts(recipe, outcomes, folder, verify=verify)
