@@ -15,7 +15,7 @@ from rich.console import Console
 from quantflow.commands.clean import clean
 from quantflow.commands.doctor import doctor
 from quantflow.commands.plan import plan
-from quantflow.commands.process import discard_output, output_error, take_signals
+from quantflow.commands.process import discard_output, take_signals
 from quantflow.commands.runs import runs
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.deadline import parse_duration
@@ -166,15 +166,15 @@ def _interrupted() -> str:
 
 def _storage_failure(error: OSError) -> int:
     """A disk, a share or a permission, met outside of a run; or standard output itself."""
-    if (broken := output_error(sys.stdout)) is not None:
+    if of_storage(error) is None:
+        return _unexpected(error)
+    if error.filename is None:  # every file is opened by name, and a run explains what it writes to
         discard_output(sys.stdout)
         _complain(
-            f"could not write to standard output: {broken.strerror}\n"
+            f"could not write to standard output: {error.strerror}\n"
             "  What was to be said there is lost; what a run made is kept, and its report is in reports/."
         )
         return ERROR_EXIT
-    if of_storage(error) is None:
-        return _unexpected(error)
     _complain(str(storage_error(error, Path.cwd(), kept="")))
     return ERROR_EXIT
 

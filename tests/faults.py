@@ -5,6 +5,7 @@ written by link, rename or another language's code do not, which the names in th
 """
 
 import builtins
+import ctypes
 import errno
 import io
 import os
@@ -70,7 +71,8 @@ def die_at_piece(number: int, counted_in: str) -> None:
     from quantflow.measure import divergence, scoring
     from quantflow.pipeline import pace
 
-    scoring.LOGITS_BYTES = 400 * 4 * 10
+    part: Any = scoring
+    part.LOGITS_BYTES = 400 * 4 * 10
     pace.MAX_OVERHEAD = float("inf")
     original, done = divergence.token_nll, 0
 
@@ -83,7 +85,19 @@ def die_at_piece(number: int, counted_in: str) -> None:
             file.write("piece\n")
         return original(log_p, targets)
 
-    scoring.token_nll = counted  # type: ignore[attr-defined]
+    part.token_nll = counted
+
+
+def obey_permissions() -> None:
+    """Take from root what other users never had, see capabilities(7): to read and write whatever the mode."""
+    if os.geteuid() != 0:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, sets) == 0
+    for index in range(3):
+        sets[index] &= ~0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
+    assert libc.capset(header, sets) == 0
 
 
 class _Full(io.FileIO):
@@ -115,7 +129,7 @@ def _fail(choose: Callable[[str, str], type[io.FileIO] | None]) -> None:
         names = ("encoding", "errors", "newline")
         return io.TextIOWrapper(buffered, **_named(names, rest), **_chosen(names, options))
 
-    io.open = builtins.open = opened  # type: ignore[assignment]
+    io.open = builtins.open = opened
 
 
 def _named(names: tuple[str, ...], values: tuple[Any, ...]) -> Mapping[str, Any]:

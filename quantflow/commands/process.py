@@ -32,15 +32,6 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def output_error(stream: TextIO) -> OSError | None:
-    """What keeps a stream from being written; None where nothing does."""
-    try:
-        stream.flush()
-    except OSError as error:
-        return error
-    return None
-
-
 def discard_output(stream: TextIO) -> None:
     """Send what a broken stream still holds nowhere, so that Python's end does not fail on it."""
     with suppress(OSError):

@@ -69,7 +69,12 @@ def test_verifying_reads_every_file_once_and_at_the_end_once_more(
     monkeypatch.setattr(time, "time_ns", lambda: 4 * 10**18)
     DigestCache(tmp_path / "digests.json").digest(path)
     reads: list[Path] = []
-    monkeypatch.setattr(digest, "file_digest", lambda path: (reads.append(path), file_digest(path))[1])
+
+    def counted(path: Path) -> str:
+        reads.append(path)
+        return file_digest(path)
+
+    monkeypatch.setattr(digest, "file_digest", counted)
     cache = DigestCache(tmp_path / "digests.json", trust=False)
     for _ in range(5):
         cache.digest(path)
