@@ -10,18 +10,21 @@ from torch import Tensor
 
 from quantflow.errors import StoreError
 from quantflow.model.safetensors_file import SafetensorsFile, TensorSpec, write_safetensors
+from quantflow.quantize.grid import Grid, encode
 
 
 @dataclass(frozen=True)
 class LinearCodes:
-    """One linear layer's weight W in codes: W[o, i] = (q[o, i] - zero_points[o, i // g]) * scales[o, i // g].
+    """One linear layer's weight W in codes: W[o, i] = (q[o, i] - zero_points[o, g(i)]) * scales[o, g(i)].
 
     Attributes:
-        q: uint8 `[out, in]`, each below 2 ** bits.
+        q: uint8 `[out, in]`, each below 2 ** bits, inputs in the order the model has them.
         scales: float16 `[out, in / group_size]`.
         zero_points: uint8 `[out, in / group_size]`, each below 2 ** bits.
-        bits: Width of a code.
-        group_size: Input channels that share a scale and a zero point.
+        bits: Width of a code: 2, 3, 4 or 8.
+        group_size: Input channels that share a scale and a zero point; all of them where a row has one scale.
+        group_index: int32 `[in]`, the group g(i) of every input; None where groups are consecutive,
+            g(i) = i // group_size.
 
     Raises:
         ValueError: If dtypes or shapes are not these.
@@ -32,6 +35,7 @@ class LinearCodes:
     zero_points: Tensor
     bits: int
     group_size: int
+    group_index: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Check dtypes and shapes."""
@@ -45,6 +49,9 @@ class LinearCodes:
         dtypes = (self.q.dtype, self.scales.dtype, self.zero_points.dtype)
         if dtypes != (torch.uint8, torch.float16, torch.uint8):
             raise ValueError(f"q, scales and zero_points are {dtypes}")
+        index = self.group_index
+        if index is not None and (index.dtype != torch.int32 or index.shape != (columns,)):
+            raise ValueError(f"group_index is {index.dtype} {tuple(index.shape)} for {columns} inputs")
 
 
 @dataclass(frozen=True)
@@ -66,10 +73,27 @@ class BlockCodes:
 def dequantize(codes: LinearCodes) -> Tensor:
     """The weight that the codes stand for, float32 `[out, in]`."""
     rows, columns = codes.q.shape
+    if codes.group_index is not None:
+        index = codes.group_index.long()
+        weight = codes.q.to(torch.float32).sub_(codes.zero_points.to(torch.float32)[:, index])
+        return weight.mul_(codes.scales.to(torch.float32)[:, index])
     weight = codes.q.to(torch.float32).reshape(rows, -1, codes.group_size)
     weight.sub_(codes.zero_points.to(torch.float32).unsqueeze(-1))
     weight.mul_(codes.scales.to(torch.float32).unsqueeze(-1))
     return weight.reshape(rows, columns)
+
+
+def grid_codes(weight: Tensor, grid: Grid) -> LinearCodes:
+    """The nearest codes of a weight `[out, in]` on a grid of consecutive groups, in main memory."""
+    groups = weight.reshape(*grid.scales.shape, -1)
+    q = encode(groups, grid).to(torch.uint8).reshape(weight.shape)
+    return LinearCodes(
+        q=q.cpu(),
+        scales=grid.scales.half().cpu(),
+        zero_points=grid.zero_points.to(torch.uint8).cpu(),
+        bits=grid.bits,
+        group_size=groups.shape[-1],
+    )
 
 
 def save_block(path: Path, block: BlockCodes) -> None:
@@ -80,6 +104,8 @@ def save_block(path: Path, block: BlockCodes) -> None:
         tensors[f"q:{name}"] = codes.q
         tensors[f"scales:{name}"] = codes.scales
         tensors[f"zero_points:{name}"] = codes.zero_points
+        if codes.group_index is not None:
+            tensors[f"group_index:{name}"] = codes.group_index
         grids[name] = {"bits": codes.bits, "group_size": codes.group_size}
     specs = [TensorSpec(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()]
     write_safetensors(path, specs, tensors.items(), {"grids": json.dumps(grids, sort_keys=True)})
@@ -113,6 +139,7 @@ def load_block(path: Path) -> BlockCodes:
             zero_points=file.read(f"zero_points:{name}"),
             bits=grid["bits"],
             group_size=grid["group_size"],
+            group_index=file.read(f"group_index:{name}") if f"group_index:{name}" in file.specs else None,
         )
         for name, grid in _grids(file).items()
     }
