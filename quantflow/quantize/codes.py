@@ -17,14 +17,15 @@ from quantflow.quantize.grid import Grid, encode
 class LinearCodes:
     """One linear layer's weight W in codes: W[o, i] = (q[o, i] - zero_points[o, g(i)]) * scales[o, g(i)].
 
+    The group g(i) of an input is i // group_size, or what `group_index` says.
+
     Attributes:
-        q: uint8 `[out, in]`, each below 2 ** bits, inputs in the order the model has them.
+        q: uint8 `[out, in]`, each below 2 ** bits.
         scales: float16 `[out, in / group_size]`.
         zero_points: uint8 `[out, in / group_size]`, each below 2 ** bits.
-        bits: Width of a code: 2, 3, 4 or 8.
-        group_size: Input channels that share a scale and a zero point; all of them where a row has one scale.
-        group_index: int32 `[in]`, the group g(i) of every input; None where groups are consecutive,
-            g(i) = i // group_size.
+        bits: Width of a code.
+        group_size: Input channels that share a scale and a zero point.
+        group_index: int32 `[in]`, the group of every input where groups are not consecutive inputs, else None.
 
     Raises:
         ValueError: If dtypes or shapes are not these.
@@ -75,8 +76,8 @@ def dequantize(codes: LinearCodes) -> Tensor:
     rows, columns = codes.q.shape
     if codes.group_index is not None:
         index = codes.group_index.long()
-        weight = codes.q.to(torch.float32).sub_(codes.zero_points.to(torch.float32)[:, index])
-        return weight.mul_(codes.scales.to(torch.float32)[:, index])
+        weight = codes.q.to(torch.float32).sub_(codes.zero_points[:, index])
+        return weight.mul_(codes.scales[:, index])
     weight = codes.q.to(torch.float32).reshape(rows, -1, codes.group_size)
     weight.sub_(codes.zero_points.to(torch.float32).unsqueeze(-1))
     weight.mul_(codes.scales.to(torch.float32).unsqueeze(-1))
@@ -111,9 +112,9 @@ def save_block(path: Path, block: BlockCodes) -> None:
     write_safetensors(path, specs, tensors.items(), {"grids": json.dumps(grids, sort_keys=True)})
 
 
-def block_file(stage_output: Path, index: int) -> Path:
-    """Where the quantize stage keeps the codes of a block."""
-    return stage_output / "codes" / f"block-{index:05d}.safetensors"
+def block_file(stage_output: Path, scheme_id: str, index: int) -> Path:
+    """Where a stage keeps the codes of a block in one scheme."""
+    return stage_output / "codes" / scheme_id / f"block-{index:05d}.safetensors"
 
 
 def quantized_linears(path: Path) -> frozenset[str]:
