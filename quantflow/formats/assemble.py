@@ -33,7 +33,8 @@ from quantflow.formats.plan import (
     unit_precisions,
 )
 from quantflow.formats.read import open_artifact
-from quantflow.model.families import family_of
+from quantflow.model.build import family_at
+from quantflow.model.families import Family
 from quantflow.model.safetensors_file import write_safetensors
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
@@ -52,7 +53,7 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
     """
     checkpoint = load_checkpoint(inputs["source"])
     reader = SafetensorsReader(checkpoint.folder)
-    family = family_of(checkpoint.model_type)
+    family = family_at(checkpoint.folder, checkpoint.model_type)
     blocks = 1 + max((block_of(name, family) or 0 for name in reader.names()), default=0)
     quantized = frozenset[str]().union(
         *(quantized_linears(block_file(inputs["quantize"], index)) for index in range(blocks))
@@ -71,13 +72,13 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
             write_safetensors(
                 folder / shard.file,
                 [spec for entry in shard.entries for spec in entry.outputs],
-                _shard_tensors(shard, reader, inputs["quantize"], params, advance),
+                _shard_tensors(shard, reader, inputs["quantize"], params, family, advance),
                 {"format": "pt"},
             )
     linears = {f"{family.block_name(index)}.{name}" for index in range(blocks) for name in family.linears}
     kept = tuple(sorted(linears - quantized))
     config = artifact_config(checkpoint, half_name)
-    config["quantization_config"] = quantization_config(params.group_size, ("lm_head", *kept))
+    config["quantization_config"] = quantization_config(params.group_size, (*family.outside, *kept))
     for name, content in {CONFIG_FILE: config, **shard_index(shards)}.items():
         write_json(folder / name, content)
     copy_companions(checkpoint, folder)
@@ -101,6 +102,7 @@ def _shard_tensors(
     reader: SafetensorsReader,
     codes_folder: Path,
     params: AssembleParams,
+    family: Family,
     advance: Callable[[int], None],
 ) -> Iterator[tuple[str, Tensor]]:
     for block, entries in groupby(shard.entries, key=lambda entry: entry.block):
@@ -113,10 +115,9 @@ def _shard_tensors(
         for entry in entries:
             if entry.linear is None:
                 (spec,) = entry.outputs
-                yield (
-                    spec.name,
-                    _kept_tensor(entry.source, reader.read(entry.source), codes.folds, spec.dtype),
-                )
+                tensor = reader.read(entry.source)
+                offset = family.norm_offset if _is_norm_weight(entry.source, family) else 0.0
+                yield spec.name, _kept_tensor(entry.source, tensor, codes.folds, spec.dtype, offset)
             else:
                 linear = codes.linears[entry.linear]
                 _check_codes(entry.linear, linear, reader.spec(entry.source).shape, params)
@@ -137,8 +138,18 @@ def _check_codes(name: str, codes: LinearCodes, shape: tuple[int, ...], params: 
         )
 
 
-def _kept_tensor(name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
-    """A tensor that is not quantized, as it is stored: divided by the scale folded into its module."""
+def _is_norm_weight(name: str, family: Family) -> bool:
+    """Whether a tensor that a scale is folded into is a norm's weight, and not a bias or a linear's."""
+    return name.endswith(WEIGHT) and not name.endswith(tuple(f".{n}{WEIGHT}" for n in family.linears))
+
+
+def _kept_tensor(
+    name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: torch.dtype, offset: float
+) -> Tensor:
+    """A tensor that is not quantized, as it is stored: divided by the scale folded into its module.
+
+    `offset` is what the module adds to the tensor before it multiplies by it.
+    """
     if not tensor.dtype.is_floating_point:
         return tensor
     if not bool(torch.isfinite(tensor).all()):
@@ -148,7 +159,7 @@ def _kept_tensor(name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: 
     if scale is not None:
         # A linear's weight has the outputs, which the scale is for, along its rows; all else is vectors.
         divisor = scale.unsqueeze(1) if tensor.dim() == 2 else scale
-        tensor = tensor.to(torch.float32) / divisor
+        tensor = (tensor.to(torch.float32) + offset) / divisor - offset
     stored = tensor.to(dtype)
     if not bool(torch.isfinite(stored).all()):
         largest = float(tensor.abs().max())

@@ -7,20 +7,21 @@ just that long.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import init_empty_weights
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from quantflow.errors import SourceError
-from quantflow.model.config import CONFIG_FILE, load_config
-from quantflow.model.families import Family, family_of
+from quantflow.model.build import attention_of, build_empty
+from quantflow.model.config import load_config
+from quantflow.model.families import FAMILIES, Family
+from quantflow.model.unlisted import inspect_blocks
 from quantflow.model.weights import WeightReader
 
 CACHE_ARGUMENTS = frozenset({"past_key_values", "use_cache", "cache_position"})
@@ -57,8 +58,8 @@ class StreamedDecoder:
         dtype: What to compute in; weights are converted to it.
 
     Raises:
-        RecipeError: If the architecture is not supported.
-        SourceError: If config.json cannot be read.
+        RecipeError: If the model is no decoder of uniform dense blocks.
+        SourceError: If config.json cannot be read, or describes what cannot be built.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class StreamedDecoder:
         self.device = torch.device(device)
         self.dtype = dtype
         self.config = load_config(folder)
-        self.family: Family = family_of(self.config.model_type)
         torch.set_float32_matmul_precision("highest")  # an environment can ask for TF32 under float32's name
-        self._model = _build(self.config, dtype, folder).eval()
+        self._model = build_empty(self.config, folder, dtype, buffers=True)
+        listed = FAMILIES.get(self.config.model_type)
+        self.family: Family = listed or inspect_blocks(self._model, self.config)
         self._base: nn.Module = self._model.base_model
         self._blocks: Sequence[Any] = self._model.get_submodule(self.family.blocks)
         for module in self._model.modules():
@@ -93,6 +95,11 @@ class StreamedDecoder:
     def num_blocks(self) -> int:
         """Number of decoder blocks."""
         return len(self._blocks)
+
+    @property
+    def attention(self) -> str:
+        """Which of transformers' implementations of attention computes: `sdpa` or `eager`."""
+        return attention_of(self.config)
 
     @property
     def hidden_size(self) -> int:
@@ -151,11 +158,11 @@ class StreamedDecoder:
         calls: list[BlockCall] = []
         entering: list[Tensor] = []
 
-        def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
             entering.append(hidden_states)
             kept = {name: value for name, value in kwargs.items() if name not in CACHE_ARGUMENTS}
             calls.append(BlockCall(args, kept))
-            return hidden_states
+            return self._as_output(hidden_states)
 
         with self._loaded(self._before_names), _forwards_replaced(self._blocks, record):
             self._base(input_ids=ids.to(self.device), use_cache=False)
@@ -165,8 +172,8 @@ class StreamedDecoder:
     def final(self, hidden: Tensor) -> Tensor:
         """What the model does after its last block, up to the head: `[B, T, d]` → `[B, T, d]`."""
 
-        def inject(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            return hidden
+        def inject(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
+            return self._as_output(hidden)
 
         with self._loaded(self._after_names), _forwards_replaced(self._blocks, inject):
             output = self._base(inputs_embeds=hidden, use_cache=False)
@@ -185,6 +192,56 @@ class StreamedDecoder:
             output = self._model(inputs_embeds=rows, use_cache=False)
         logits: Tensor = output.logits
         return logits.reshape(*final.shape[:-1], -1)
+
+    @torch.no_grad()
+    def plain_logits(self, ids: Tensor) -> Tensor:
+        """The logits of the model's own forward, blocks loaded as it comes to them: `[B, T]` → `[B, T, vocab]`.
+
+        It is what running block by block is held against.
+        """
+
+        def loading(index: int) -> Any:
+            own = self._blocks[index].forward
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                with self.loaded_block(index):
+                    return own(*args, **kwargs)
+
+            return run
+
+        with ExitStack() as stack:
+            stack.enter_context(self._loaded([*self._before_names, *self._head_names]))
+            for index, block in enumerate(self._blocks):
+                stack.enter_context(_forwards_replaced([block], loading(index)))
+            logits: Tensor = self._model(input_ids=ids.to(self.device), use_cache=False).logits
+        return logits
+
+    def _as_output(self, hidden: Tensor) -> Tensor | tuple[Tensor]:
+        """Hidden states in the form in which the model expects them of a block."""
+        return (hidden,) if self._blocks_give_tuples else hidden
+
+    @cached_property
+    def _blocks_give_tuples(self) -> bool:
+        """Found out by running the first block once; blocks of listed families give tensors."""
+        if self.family.listed:
+            return False
+        first, own = self._blocks[0], self._blocks[0].forward
+        outputs: list[Any] = []
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            outputs.append(own(*args, **kwargs))
+            raise _FirstBlockDoneError
+
+        ids = torch.zeros(1, 2, dtype=torch.long, device=self.device)
+        with (
+            torch.no_grad(),
+            self.loaded_block(0),
+            self._loaded(self._before_names),
+            _forwards_replaced([first], run),
+            suppress(_FirstBlockDoneError),
+        ):
+            self._base(input_ids=ids, use_cache=False)
+        return isinstance(outputs[0], tuple)
 
     @contextmanager
     def _loaded(self, names: Iterable[str]) -> Iterator[None]:
@@ -226,17 +283,8 @@ class StreamedDecoder:
         return next((partner for partner in partners if partner in names), name)
 
 
-def _build(config: Any, dtype: torch.dtype, folder: Path) -> Any:
-    """The model without weights; only its buffers are real."""
-    build: Any = AutoModelForCausalLM.from_config
-    try:
-        with init_empty_weights(include_buffers=False):
-            return build(config, dtype=dtype, attn_implementation="sdpa", trust_remote_code=False)
-    except Exception as cause:  # a config may name an activation or a rotary embedding that there is not
-        raise SourceError(
-            f"transformers cannot build what config.json describes: {type(cause).__name__}: {cause}",
-            where=str(folder / CONFIG_FILE),
-        ) from cause
+class _FirstBlockDoneError(Exception):
+    """Ends a forward after its first block."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from quantflow.quantize.codes import BlockCodes, LinearCodes
 
 # Clipping query and key weights moves attention logits as a whole, which their outputs' error does not
 # show; AutoAWQ leaves them alone for the same reason.
-NEVER_CLIPPED = ("q_proj", "k_proj")
+NEVER_CLIPPED = ("q_proj", "k_proj", "qkv_proj")
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,28 @@ def quantize_block_awq(
                 weight = weight * choices[unit].scale
             for fold in folds.values():
                 if fold.into == name:
-                    weight = weight / choices[fold.unit].scale.unsqueeze(1)
+                    weight = weight / divisor(fold, choices[fold.unit].scale, len(weight)).unsqueeze(1)
             linears[f"{prefix}.{name}"] = _codes(name, weight, gram, bits, group_size)
-    folded = {f"{prefix}.{fold.into}.weight": choices[unit].scale.cpu() for unit, fold in folds.items()}
+    folded = {
+        f"{prefix}.{fold.into}.weight": divisor(
+            fold, choices[unit].scale, len(weights.get(fold.into, choices[unit].scale))
+        ).cpu()
+        for unit, fold in folds.items()
+    }
     return QuantizedBlock(BlockCodes(linears=linears, folds=folded), choices)
 
 
 def _holds(fold: Fold, family: Family, weights: Mapping[str, Tensor]) -> bool:
-    if not fold.needs_equal_shapes:
+    if fold.into not in weights:
         return True
-    return weights[fold.into].shape[0] == weights[family.units[fold.unit][0]].shape[1]
+    return fold.holds(weights[fold.into].shape[0], weights[family.units[fold.unit][0]].shape[1])
+
+
+def divisor(fold: Fold, scale: Tensor, outputs: int) -> Tensor:
+    """What a scale `[d_in]` divides of the outputs that it is folded into: float32 `[outputs]`."""
+    if not fold.last_rows:
+        return scale
+    return torch.cat([scale.new_ones(outputs - len(scale)), scale])
 
 
 def _storable(
@@ -93,8 +105,9 @@ def _storable(
     """The scale that is really divided out: a norm is rounded when it is stored."""
     if fold.into in family.linears:
         return choice
-    norm = module.get_submodule(fold.into).get_parameter("weight").detach().float()
-    stored = (norm / choice.scale).to(stored_as).float()
+    offset = family.norm_offset
+    norm = module.get_submodule(fold.into).get_parameter("weight").detach().float() + offset
+    stored = (norm / choice.scale - offset).to(stored_as).float() + offset
     usable = (norm != 0) & (stored != 0) & torch.isfinite(stored)
     return replace(choice, scale=torch.where(usable, norm / stored, choice.scale))
 
