@@ -1,5 +1,6 @@
 """Reads an AWQ artifact back: every weight by the name the lossless model has for it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,14 @@ class AwqReader:
         if name.endswith(WEIGHT) and linear in self._quantized:
             return dequantize(self.codes(linear))
         return self._reader.read(name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor that is not quantized."""
+        return self._reader.shape(name)
+
+    def rows(self, name: str, rows: Sequence[int]) -> Tensor:
+        """Some rows of a tensor that is not quantized."""
+        return self._reader.rows(name, rows)
 
     def codes(self, linear: str) -> LinearCodes:
         """The codes of a quantized linear.

@@ -20,7 +20,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from quantflow.errors import SourceError
 from quantflow.model.build import attention_of, build_empty
 from quantflow.model.config import load_config
+from quantflow.model.embedding import rows_in_place
 from quantflow.model.families import FAMILIES, Family
+from quantflow.model.replaced import forwards_replaced
 from quantflow.model.unlisted import inspect_blocks
 from quantflow.model.weights import WeightReader
 
@@ -84,7 +86,8 @@ class StreamedDecoder:
         parameters = [name for name, _ in self._model.named_parameters(remove_duplicate=False)]
         base = {name for name in parameters if name.startswith(f"{self._model.base_model_prefix}.")}
         inside = {name for name in parameters if name.startswith(f"{self.family.blocks}.")}
-        embedding = {id(parameter) for parameter in self._model.get_input_embeddings().parameters()}
+        self._table: Any = self._model.get_input_embeddings()
+        embedding = {id(parameter) for parameter in self._table.parameters()}
         self._head_names = [name for name in parameters if name not in base]
         self._before_names = [name for name in parameters if name in base - inside]
         self._after_names = [
@@ -123,7 +126,7 @@ class StreamedDecoder:
 
     @contextmanager
     def loaded_embedding(self) -> Iterator[None]:
-        """Keep the embedding in memory over several calls of `embed`."""
+        """Keep the whole embedding in memory, of which `embed` by itself reads the rows that it needs."""
         with self._loaded(self._before_names):
             yield
 
@@ -164,7 +167,11 @@ class StreamedDecoder:
             calls.append(BlockCall(args, kept))
             return self._as_output(hidden_states)
 
-        with self._loaded(self._before_names), _forwards_replaced(self._blocks, record):
+        with (
+            self._loaded_rows(ids),
+            self._loaded(self._before_names),
+            forwards_replaced(self._blocks, record),
+        ):
             self._base(input_ids=ids.to(self.device), use_cache=False)
         return entering[0], tuple(calls)
 
@@ -175,7 +182,7 @@ class StreamedDecoder:
         def inject(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
             return self._as_output(hidden)
 
-        with self._loaded(self._after_names), _forwards_replaced(self._blocks, inject):
+        with self._loaded(self._after_names), forwards_replaced(self._blocks, inject):
             output = self._base(inputs_embeds=hidden, use_cache=False)
         result: Tensor = output.last_hidden_state
         return result
@@ -188,7 +195,7 @@ class StreamedDecoder:
         def inject(*args: Any, **kwargs: Any) -> BaseModelOutputWithPast:
             return BaseModelOutputWithPast(last_hidden_state=rows)
 
-        with self._loaded(self._head_names), _forwards_replaced([self._base], inject):
+        with self._loaded(self._head_names), forwards_replaced([self._base], inject):
             output = self._model(inputs_embeds=rows, use_cache=False)
         logits: Tensor = output.logits
         return logits.reshape(*final.shape[:-1], -1)
@@ -212,7 +219,7 @@ class StreamedDecoder:
         with ExitStack() as stack:
             stack.enter_context(self._loaded([*self._before_names, *self._head_names]))
             for index, block in enumerate(self._blocks):
-                stack.enter_context(_forwards_replaced([block], loading(index)))
+                stack.enter_context(forwards_replaced([block], loading(index)))
             logits: Tensor = self._model(input_ids=ids.to(self.device), use_cache=False).logits
         return logits
 
@@ -237,7 +244,7 @@ class StreamedDecoder:
             torch.no_grad(),
             self.loaded_block(0),
             self._loaded(self._before_names),
-            _forwards_replaced([first], run),
+            forwards_replaced([first], run),
             suppress(_FirstBlockDoneError),
         ):
             self._base(input_ids=ids, use_cache=False)
@@ -261,15 +268,33 @@ class StreamedDecoder:
             for module, attribute, empty in loaded:
                 module.register_parameter(attribute, empty)
 
+    @contextmanager
+    def _loaded_rows(self, ids: Tensor) -> Iterator[None]:
+        """Give the embedding the rows that some tokens need, unless it has all of them."""
+        empty = self._table.weight
+        if not empty.is_meta:
+            yield
+            return
+        name = next(n for n in self._before_names if self._model.get_parameter(n) is empty)
+        stored = self._stored_name(name)
+        self._check_shape(name, self.reader.shape(stored), empty.shape)
+        needed = torch.unique(ids)
+        rows = self.reader.rows(stored, needed.tolist()).to(self.device, self.dtype)
+        with rows_in_place(self._table, needed, rows):
+            yield
+
     def _read(self, name: str, shape: torch.Size) -> Tensor:
         weight = self.reader.read(self._stored_name(name))
-        if weight.shape != shape:
+        self._check_shape(name, tuple(weight.shape), shape)
+        return weight.to(self.device, self.dtype)
+
+    def _check_shape(self, name: str, stored: tuple[int, ...], shape: torch.Size) -> None:
+        if stored != tuple(shape):
             raise SourceError(
-                f"the tensor {name} has shape {list(weight.shape)}, config.json says {list(shape)}",
+                f"the tensor {name} has shape {list(stored)}, config.json says {list(shape)}",
                 where=str(self.folder),
                 hint="Weights and config.json do not belong together.",
             )
-        return weight.to(self.device, self.dtype)
 
     def _stored_name(self, name: str) -> str:
         """The name a weight is stored under: its own or, as in transformers, that of one it is tied to."""
@@ -285,16 +310,3 @@ class StreamedDecoder:
 
 class _FirstBlockDoneError(Exception):
     """Ends a forward after its first block."""
-
-
-@contextmanager
-def _forwards_replaced(modules: Iterable[Any], forward: Any) -> Iterator[None]:
-    """Let `forward` stand in for the modules' own, on these instances alone."""
-    replaced = list(modules)
-    try:
-        for module in replaced:
-            module.forward = forward
-        yield
-    finally:
-        for module in replaced:
-            del module.forward

@@ -1,4 +1,4 @@
-"""The Cholesky factor that GPTQ rounds by: made in place, damped until it exists, shared by a unit's linears."""
+"""The Cholesky factor that GPTQ rounds by: made in place, damped until it exists, one for all of a unit."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Factor:
 
     Attributes:
         lower: `[d_in, d_in]`, L in its lower triangle; what is above means nothing.
-        columns: int64 `[d_in]`, the input that each row and column of L stands for; the last is rounded first.
+        columns: int64 `[d_in]`, the input that each row and column of L is of; the last is rounded first.
         damping: What was added to the diagonal, as a part of its mean.
         tries: How often it had to be raised before the matrix would factor.
     """

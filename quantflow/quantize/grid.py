@@ -93,7 +93,8 @@ def search_grid(
         groups: Floating-point `[out, groups, group_size]`.
         kind: Width, symmetry and range of zero points.
         shrinks: The parts to try.
-        weighting: `[groups, group_size, group_size]` M: the error of a group is Δw·M·Δwᵀ. None for ‖Δw‖².
+        weighting: `[groups, group_size, group_size]` M: the error of a group is Δw·M·Δwᵀ; or `[groups,
+            group_size]`, M's diagonal where it has nothing else. None for ‖Δw‖².
     """
     best = torch.ones(groups.shape[:2], dtype=groups.dtype, device=groups.device)
     least = torch.full_like(best, torch.inf)
@@ -101,6 +102,8 @@ def search_grid(
         error = round_to_grid(groups, fit_grid(groups, kind, shrink)) - groups
         if weighting is None:
             loss = error.square().sum(-1)
+        elif weighting.dim() == 2:
+            loss = error.square().mul_(weighting).sum(-1)
         else:
             error = error.transpose(0, 1)
             loss = ((error @ weighting) * error).sum(-1).transpose(0, 1)
