@@ -14,7 +14,9 @@ from quantflow.model.safetensors_file import SafetensorsFile, TensorSpec, write_
 
 @dataclass(frozen=True)
 class LinearCodes:
-    """One linear layer's weight W in codes: W[o, i] = (q[o, i] - zero_points[o, i // g]) * scales[o, i // g].
+    """One linear layer's weight W in codes: W[o, i] = (q[o, i] - zero_points[o, g(i)]) * scales[o, g(i)].
+
+    The group g(i) of an input is i // group_size, or what `group_index` says.
 
     Attributes:
         q: uint8 `[out, in]`, each below 2 ** bits.
@@ -22,6 +24,7 @@ class LinearCodes:
         zero_points: uint8 `[out, in / group_size]`, each below 2 ** bits.
         bits: Width of a code.
         group_size: Input channels that share a scale and a zero point.
+        group_index: int32 `[in]`, the group of every input where groups are not consecutive inputs, else None.
 
     Raises:
         ValueError: If dtypes or shapes are not these.
@@ -32,6 +35,7 @@ class LinearCodes:
     zero_points: Tensor
     bits: int
     group_size: int
+    group_index: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Check dtypes and shapes."""
@@ -45,6 +49,9 @@ class LinearCodes:
         dtypes = (self.q.dtype, self.scales.dtype, self.zero_points.dtype)
         if dtypes != (torch.uint8, torch.float16, torch.uint8):
             raise ValueError(f"q, scales and zero_points are {dtypes}")
+        index = self.group_index
+        if index is not None and (index.dtype != torch.int32 or index.shape != (columns,)):
+            raise ValueError(f"group_index is {index.dtype} {tuple(index.shape)} for {columns} inputs")
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,10 @@ class BlockCodes:
 def dequantize(codes: LinearCodes) -> Tensor:
     """The weight that the codes stand for, float32 `[out, in]`."""
     rows, columns = codes.q.shape
+    if codes.group_index is not None:
+        index = codes.group_index.long()
+        weight = codes.q.to(torch.float32).sub_(codes.zero_points[:, index])
+        return weight.mul_(codes.scales[:, index])
     weight = codes.q.to(torch.float32).reshape(rows, -1, codes.group_size)
     weight.sub_(codes.zero_points.to(torch.float32).unsqueeze(-1))
     weight.mul_(codes.scales.to(torch.float32).unsqueeze(-1))
@@ -80,14 +91,16 @@ def save_block(path: Path, block: BlockCodes) -> None:
         tensors[f"q:{name}"] = codes.q
         tensors[f"scales:{name}"] = codes.scales
         tensors[f"zero_points:{name}"] = codes.zero_points
+        if codes.group_index is not None:
+            tensors[f"group_index:{name}"] = codes.group_index
         grids[name] = {"bits": codes.bits, "group_size": codes.group_size}
     specs = [TensorSpec(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()]
     write_safetensors(path, specs, tensors.items(), {"grids": json.dumps(grids, sort_keys=True)})
 
 
-def block_file(stage_output: Path, index: int) -> Path:
-    """Where the quantize stage keeps the codes of a block."""
-    return stage_output / "codes" / f"block-{index:05d}.safetensors"
+def block_file(stage_output: Path, scheme_id: str, index: int) -> Path:
+    """Where a stage keeps the codes of a block in one scheme."""
+    return stage_output / "codes" / scheme_id / f"block-{index:05d}.safetensors"
 
 
 def quantized_linears(path: Path) -> frozenset[str]:
@@ -113,6 +126,7 @@ def load_block(path: Path) -> BlockCodes:
             zero_points=file.read(f"zero_points:{name}"),
             bits=grid["bits"],
             group_size=grid["group_size"],
+            group_index=file.read(f"group_index:{name}") if f"group_index:{name}" in file.specs else None,
         )
         for name, grid in _grids(file).items()
     }

@@ -22,7 +22,7 @@ from quantflow.source.checkpoint import load_checkpoint
 def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
     """Stream the lossless model over the calibration tokens; write each block's codes as it is done.
 
-    Writes `codes/block-NNNNN.safetensors` and `quantize.json`, the searches' outcomes by unit.
+    Writes `codes/<scheme>/block-NNNNN.safetensors` and `quantize.json`, the searches' outcomes by unit.
 
     Raises:
         QuantizationError: A weight or an activation is not finite.
@@ -32,7 +32,8 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device, torch.float32)
     batches = calibration_batches(inputs["data"], params.batch_tokens)
     states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder))
-    block_file(output, 0).parent.mkdir(exist_ok=True)
+    scheme = params.scheme.id
+    block_file(output, scheme, 0).parent.mkdir(parents=True, exist_ok=True)
     what = "Calibrating and quantizing"
     if states.passed:
         what += f", going on after block {states.passed} of {decoder.num_blocks}"
@@ -46,7 +47,7 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
                 group_size=params.group_size,
                 stored_as=getattr(torch, checkpoint.half_dtype),
             )
-            save_block(block_file(output, block.index), quantized.codes)
+            save_block(block_file(output, scheme, block.index), quantized.codes)
             choices = {
                 f"{decoder.family.block_name(block.index)}.{unit}": {
                     "exponent": choice.exponent,
