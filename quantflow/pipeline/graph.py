@@ -10,10 +10,11 @@ from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.quantize.params import CheckParams, QuantizeParams
-from quantflow.recipe.artifacts import Artifact, AwqArtifact, HfArtifact
+from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams
+from quantflow.recipe.artifacts import Artifact, HfArtifact
 from quantflow.recipe.margins import margins
 from quantflow.recipe.schema import Recipe
+from quantflow.recipe.scheme import scheme_of
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
 
@@ -48,10 +49,12 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             name="check",
             function="quantflow.quantize.check:run",
             params=CheckParams(
-                group_sizes={
-                    f"artifacts[{index}].group_size": artifact.group_size
+                artifacts={
+                    f"artifacts[{index}]": PlannedArtifact(
+                        format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
+                    )
                     for index, artifact in enumerate(recipe.artifacts)
-                    if isinstance(artifact, AwqArtifact)
+                    if not isinstance(artifact, HfArtifact)
                 },
                 window_lengths={
                     "data.calibration.length": data.calibration.length,
@@ -153,13 +156,9 @@ def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> t
             name=f"assemble:{name}",
             function="quantflow.formats.assemble:run",
             params=AssembleParams(
-                name=name,
-                format=artifact.format,
-                method=artifact.method,
-                bits=artifact.bits,
-                group_size=artifact.group_size,
+                name=name, format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
             ),
-            inputs={"source": "source", "quantize": f"quantize:{name}"},
+            inputs={"source": "source", "codes": f"quantize:{name}"},
             artifact=name,
         ),
     )
