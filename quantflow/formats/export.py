@@ -74,7 +74,6 @@ def run(params: ExportParams, inputs: Mapping[str, Path], output: Path, reporter
     }
     write_provenance(checkpoint, folder, facts)
     open_artifact(folder)
-    linears = {f"{name}.weight" for names in family.units.values() for name in names}
     assembly = Assembly(
         folder=folder,
         name=params.name,
@@ -83,14 +82,7 @@ def run(params: ExportParams, inputs: Mapping[str, Path], output: Path, reporter
         weight_bytes=sum(entry.bytes for entry in entries),
         source_weight_bytes=sum(reader.spec(name).bytes for name in reader.names()),
         quantized_linears=0,
-        kept_linears=tuple(
-            sorted(
-                name.removesuffix(".weight")
-                for names in kept.values()
-                for name in names
-                if name.endswith(tuple(linears))
-            )
-        ),
+        kept_units=tuple(sorted(kept.keys() - reader.names())),
     )
     save_assembly(output, assembly)
 

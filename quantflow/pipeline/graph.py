@@ -10,10 +10,11 @@ from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.quantize.params import CheckParams, QuantizeParams
-from quantflow.recipe.artifacts import Artifact, AwqArtifact, HfArtifact
+from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams
+from quantflow.recipe.artifacts import Artifact, HfArtifact
 from quantflow.recipe.margins import margins
 from quantflow.recipe.schema import Recipe
+from quantflow.recipe.scheme import scheme_of
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
 
@@ -31,7 +32,8 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         StoreError: A file that the recipe names cannot be read.
     """
     own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
-    return (*_shared_stages(recipe, machine, digests), *own)
+    shared = (*_shared_stages(recipe, machine, digests), *_quantizing_stages(recipe, machine))
+    return (*shared, *own)
 
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -48,10 +50,12 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             name="check",
             function="quantflow.quantize.check:run",
             params=CheckParams(
-                group_sizes={
-                    f"artifacts[{index}].group_size": artifact.group_size
+                artifacts={
+                    f"artifacts[{index}]": PlannedArtifact(
+                        format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
+                    )
                     for index, artifact in enumerate(recipe.artifacts)
-                    if isinstance(artifact, AwqArtifact)
+                    if not isinstance(artifact, HfArtifact)
                 },
                 window_lengths={
                     "data.calibration.length": data.calibration.length,
@@ -83,6 +87,29 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             resumable=True,
         ),
     )
+
+
+def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
+    """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
+    schemes = {
+        scheme.id: scheme
+        for scheme in map(scheme_of, (a for a in recipe.artifacts if not isinstance(a, HfArtifact)))
+    }
+    if not schemes:
+        return ()
+    quantize = Stage(
+        name="quantize",
+        function="quantflow.quantize.stage:run",
+        params=QuantizeParams(
+            candidates=tuple(scheme for _, scheme in sorted(schemes.items())),
+            device=machine.device,
+            batch_tokens=recipe.runtime.batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data"},
+        on_device=True,
+        resumable=True,
+    )
+    return (quantize,)
 
 
 def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
@@ -135,31 +162,12 @@ def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> t
         return (export,)
     return (
         Stage(
-            name=f"quantize:{name}",
-            function="quantflow.quantize.stage:run",
-            params=QuantizeParams(
-                method=artifact.method,
-                bits=artifact.bits,
-                group_size=artifact.group_size,
-                device=machine.device,
-                batch_tokens=batch_tokens,
-            ),
-            inputs={"source": "source", "data": "data"},
-            on_device=True,
-            artifact=name,
-            resumable=True,
-        ),
-        Stage(
             name=f"assemble:{name}",
             function="quantflow.formats.assemble:run",
             params=AssembleParams(
-                name=name,
-                format=artifact.format,
-                method=artifact.method,
-                bits=artifact.bits,
-                group_size=artifact.group_size,
+                name=name, format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
             ),
-            inputs={"source": "source", "quantize": f"quantize:{name}"},
+            inputs={"source": "source", "codes": "quantize"},
             artifact=name,
         ),
     )

@@ -20,7 +20,7 @@ from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
 from quantflow.pipeline.store import Store, StoredObject, Unfinished
 from quantflow.pipeline.terminal import Terminal
-from quantflow.pipeline.usage import metered
+from quantflow.pipeline.usage import metered, release_memory
 
 KEY_VERSION = 1
 # What a disk, a share or a permission can do to a run; any other OSError is a mistake of ours.
@@ -249,6 +249,7 @@ def _bring_about(
         reporter = _StageReporter(stage.name, terminal, unfinished, bench.deadline)
         try:
             function = stage.load()  # importing torch, for one, is the process's time and not the stage's
+            release_memory()
             started = time.monotonic()
             with metered(bench.device, resumed=resumes) as usage:
                 function(stage.params, inputs, unfinished.output, reporter)

@@ -19,6 +19,7 @@ from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
 from quantflow.recipe.artifacts import Artifact, HfArtifact
 from quantflow.recipe.schema import Recipe
+from quantflow.recipe.scheme import scheme_of
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -114,12 +115,14 @@ def _artifact(
 ) -> ArtifactReport:
     assembled = outcomes[f"assemble:{artifact.name}"].stored
     measured = outcomes[f"measure:{artifact.name}"].stored
+    assembly = load_assembly(assembled.folder) if assembled else None
     return ArtifactReport(
         name=artifact.name,
         path=artifact_path(recipe, artifact),
         format=artifact.format,
         scheme=_scheme(artifact),
-        bytes=load_assembly(assembled.folder).bytes if assembled else None,
+        kept_units=assembly.kept_units if assembly else (),
+        bytes=assembly.bytes if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=load_measurement(measured.folder) if measured else None,
     )
@@ -128,7 +131,14 @@ def _artifact(
 def _scheme(artifact: Artifact) -> Scheme:
     if isinstance(artifact, HfArtifact):
         return Scheme(bits=artifact.bits, dtype=artifact.dtype)
-    return Scheme(method=artifact.method, bits=artifact.bits, group_size=artifact.group_size)
+    scheme = scheme_of(artifact)
+    return Scheme(
+        method=scheme.method,
+        bits=scheme.bits,
+        group_size=scheme.group_size,
+        symmetric=scheme.symmetric,
+        desc_act=scheme.desc_act,
+    )
 
 
 def artifact_path(recipe: Recipe, artifact: Artifact) -> str:

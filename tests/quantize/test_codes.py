@@ -77,7 +77,7 @@ def test_a_file_without_codes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="does not hold the codes"):
         load_block(tmp_path / "x.safetensors")
     with pytest.raises(StoreError, match=r"block-00003\.safetensors"):
-        load_block(block_file(tmp_path, 3))
+        load_block(block_file(tmp_path, "awq-w4-g32-asym", 3))
 
 
 @pytest.mark.parametrize(
