@@ -94,8 +94,8 @@ def test_a_changed_parameter_is_the_reason_where_it_counts_and_its_stage_further
     assert reasons(plan(again, "data.calibration.windows=4")) == {
         "data": "parameter calibration_windows: 8 → 4",
         "baseline": "input data",
-        "quantize:int4": "input data",
-        "assemble:int4": "input quantize:int4",
+        "quantize": "input data",
+        "assemble:int4": "input quantize",
         "measure:int4": "input data; input baseline; input assemble:int4",
         "gate:int4": "input data; input baseline; input measure:int4",
     }
@@ -191,7 +191,7 @@ def test_a_wheel_that_is_not_here_leaves_everything_that_hangs_on_it_unknown(
     source = f"wheel://tiny-model==0.1/tiny_model/tiny.gguf#sha256={'a' * 64}"
     path.write_text(path.read_text().replace(str(tiny_llama), source))
     planned = {stage.name: stage for stage in plan(tmp_path).stages}
-    for name in ("source", "baseline", "quantize:int4", "assemble:int4", "measure:int4"):
+    for name in ("source", "baseline", "quantize", "assemble:int4", "measure:int4"):
         assert "not been fetched" in planned[name].unknown
         assert planned[name].seconds is None
     assert planned["gate:int4"].unknown == ""

@@ -20,7 +20,7 @@ from quantflow.plan.quantizing import quantize_cost
 from quantflow.plan.shape import ModelShape
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Work, amounts, matmul
-from quantflow.quantize.block import quantize_block_awq
+from quantflow.quantize.block import quantize_block
 from quantflow.quantize.params import QuantizeParams
 from quantflow.source.uri import parse
 from tests.reporting import RecordingReporter
@@ -81,7 +81,7 @@ def test_products_of_quantizing_are_those_that_torch_counts(
     with FlopCounterMode(display=False) as counter:
         states = BlockPass(decoder, ids(), PassProgress(tmp_path))
         for block in calibrate_blocks(states, decoder.family.units, lambda blocks: None):
-            quantize_block_awq(block, decoder.family, bits=4, group_size=32, stored_as=torch.bfloat16)
+            quantize_block(block, decoder.family, QUANTIZE.candidates, stored_as=torch.bfloat16)
     work = quantize_cost(QUANTIZE, shape, TEXT).work
     # The search tries fewer exponents where the best lies at an end of the range.
     assert counted(work) == pytest.approx(products(counter), rel=0.1)
