@@ -21,7 +21,7 @@ Rows = Callable[[int, int], Tensor]
 
 
 def scored_hidden(
-    decoder: StreamedDecoder, batches: Sequence[Batch], reporter: Reporter, what: str
+    decoder: StreamedDecoder, batches: Sequence[Batch], reporter: Reporter, what: str, *, part: str = ""
 ) -> Tensor:
     """Final hidden states, before the head, that predict every scored position.
 
@@ -30,6 +30,7 @@ def scored_hidden(
         batches: All evaluation windows.
         reporter: Receives progress.
         what: What progress is shown as.
+        part: Name of this forward among several of one stage.
 
     Returns:
         float32 on the CPU, in the order of the windows, [positions, d].
@@ -37,7 +38,7 @@ def scored_hidden(
     positions = sum(batch.positions for batch in batches)
     ids = [torch.from_numpy(batch.ids) for batch in batches]
     result = torch.empty(positions, decoder.hidden_size, dtype=torch.float32)
-    finals = final_hidden(decoder, ids, reporter, what)
+    finals = final_hidden(decoder, ids, reporter, what, part=part)
     for batch in reversed(batches):
         final = finals.pop()  # freed when it has been copied out
         for row, start, at in batch.scored():

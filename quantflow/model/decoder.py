@@ -131,6 +131,12 @@ class StreamedDecoder:
             yield
 
     @contextmanager
+    def loaded_around(self) -> Iterator[None]:
+        """Keep in memory what comes before and after the blocks but embedding and head, for calls of `embed`."""
+        with self._loaded(self._after_names):
+            yield
+
+    @contextmanager
     def loaded_head(self) -> Iterator[None]:
         """Keep the head in memory over several calls of `logits`."""
         with self._loaded(self._head_names):

@@ -11,10 +11,6 @@ from quantflow.model.passes import PassProgress, state_of
 from quantflow.model.safetensors_file import SafetensorsFile
 from quantflow.pipeline.events import Reporter
 
-SPILL_BYTES = 256 << 20
-"""Hidden states beyond this are on disk rather than in memory: reading and writing them takes a second per
-block, whose forward over so many tokens takes minutes."""
-
 
 class BlockPass:
     """All batches on their way through the blocks, from where an interrupted pass had come to.
@@ -46,10 +42,9 @@ class BlockPass:
         self.hidden: list[Tensor] = []
         # Masks and rotary angles depend on a batch's shape alone.
         self._calls: dict[torch.Size, tuple[BlockCall, ...]] = {}
-        if size > spill_bytes:
-            self._next = self._begin_on_disk(batches)
-        else:
-            self._next = self._begin_in_memory(batches)
+        with decoder.loaded_around():
+            begin = self._begin_on_disk if size > spill_bytes else self._begin_in_memory
+            self._next = begin(batches)
 
     @property
     def passed(self) -> int:
@@ -96,6 +91,13 @@ class BlockPass:
                 self.hidden[number] = output
         return finite
 
+    @torch.no_grad()
+    def observe(self, index: int, block: nn.Module, advance: Callable[[int], None]) -> None:
+        """Call a block with all batches, for what listens to it; they stay where they are."""
+        for number, shape in enumerate(self._shapes):
+            self._calls[shape][index].run(block, self._state(number))
+            advance(1)
+
     def _state(self, number: int) -> Tensor:
         if self._spilled is None:
             return self.hidden[number]
@@ -133,7 +135,7 @@ class BlockPass:
 
 @torch.no_grad()
 def final_hidden(
-    decoder: StreamedDecoder, batches: Sequence[Tensor], reporter: Reporter, what: str
+    decoder: StreamedDecoder, batches: Sequence[Tensor], reporter: Reporter, what: str, *, part: str = ""
 ) -> list[Tensor]:
     """The final hidden states, before the head, of every batch.
 
@@ -145,11 +147,12 @@ def final_hidden(
         batches: Token ids, each `[B, T]`.
         reporter: Is told of progress, and keeps it.
         what: What is being computed, for the reader of the progress bar.
+        part: Name of this forward among several of one stage, each of which keeps its own progress.
 
     Returns:
         One `[B, T, d]` per batch, on the decoder's device.
     """
-    states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder))
+    states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder / part))
     with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
         advance(states.passed * len(batches))
         for index, block in states.blocks():

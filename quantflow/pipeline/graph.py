@@ -5,13 +5,13 @@ from pathlib import Path
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams
+from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams
-from quantflow.recipe.artifacts import Artifact, HfArtifact
+from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
+from quantflow.recipe.artifacts import Artifact, GptqArtifact, HfArtifact
 from quantflow.recipe.margins import margins
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
@@ -160,14 +160,44 @@ def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> t
             artifact=name,
         )
         return (export,)
-    return (
-        Stage(
-            name=f"assemble:{name}",
-            function="quantflow.formats.assemble:run",
-            params=AssembleParams(
-                name=name, format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
-            ),
-            inputs={"source": "source", "codes": "quantize"},
-            artifact=name,
+    scheme, refines = scheme_of(artifact), isinstance(artifact, GptqArtifact) and artifact.refines
+    refine = Stage(
+        name=f"refine:{name}",
+        function="quantflow.quantize.refine:run",
+        params=RefineParams(
+            scheme=scheme, keep=artifact.keep, device=machine.device, batch_tokens=batch_tokens
         ),
+        inputs={"source": "source", "data": "data", "codes": "quantize"},
+        on_device=True,
+        artifact=name,
+        resumable=True,
+    )
+    assemble = Stage(
+        name=f"assemble:{name}",
+        function="quantflow.formats.assemble:run",
+        params=AssembleParams(name=name, format=artifact.format, scheme=scheme, keep=artifact.keep),
+        inputs={"source": "source", "codes": refine.name if refines else "quantize"},
+        artifact=name,
+    )
+    yardstick = Stage(
+        name=f"yardstick:{name}",
+        function="quantflow.measure.yardstick:run",
+        params=YardstickParams(
+            bits=scheme.bits,
+            group_size=scheme.group_size,
+            symmetric=scheme.symmetric,
+            keep=artifact.keep,
+            device=machine.device,
+            batch_tokens=batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data", "baseline": "baseline"},
+        on_device=True,
+        artifact=name,
+        resumable=True,
+    )
+    return (
+        *((refine,) if refines else ()),
+        assemble,
+        # Rounding to nearest is its own yardstick.
+        *((yardstick,) if scheme.method != "rtn" else ()),
     )

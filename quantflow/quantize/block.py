@@ -24,11 +24,7 @@ from quantflow.quantize.gptq import quantize_gptq
 from quantflow.quantize.grid import GridKind, fit_grid, search_grid
 from quantflow.quantize.params import Scheme
 from quantflow.quantize.rtn import quantize_rtn
-from quantflow.quantize.search_space import SHRINKS
-
-# Clipping query and key weights moves attention logits as a whole, which their outputs' error does not
-# show; AutoAWQ leaves them alone for the same reason.
-NEVER_CLIPPED = ("q_proj", "k_proj", "qkv_proj")
+from quantflow.quantize.search_space import NEVER_CLIPPED, SHRINKS
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 
 from quantflow.errors import QuantizationError
+from quantflow.quantize.sizes import PANEL
 
-# Columns that are factorised together: wide enough for matrix products, and what they need beside the matrix
-# stays small.
-PANEL = 256
 # Damping is multiplied by this for each new try, as often as this.
 HARDER, TRIES = 10.0, 5
 

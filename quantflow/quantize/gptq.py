@@ -17,9 +17,8 @@ from quantflow.quantize.codes import LinearCodes
 from quantflow.quantize.factor import Factor
 from quantflow.quantize.grid import Grid, GridKind, fit_grid, search_grid
 from quantflow.quantize.search_space import SHRINKS
+from quantflow.quantize.sizes import BLOCK
 
-# Columns whose sums over all columns before are brought up to date together, in one matrix product.
-BLOCK = 128
 
 
 def quantize_gptq(

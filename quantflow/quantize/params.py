@@ -89,3 +89,19 @@ class QuantizeParams(StageParams):
     candidates: tuple[Scheme, ...]
     device: Literal["cpu", "cuda"]
     batch_tokens: int = Field(gt=0)
+
+
+class RefineParams(StageParams):
+    """Parameters of an artifact's refine stage.
+
+    Attributes:
+        scheme: The scheme of the codes that are refined.
+        keep: Names or patterns of units that stay as they are.
+        device: `cpu` or `cuda`.
+        batch_tokens: Tokens that pass a block at once, at most (at least one window does).
+    """
+
+    scheme: Scheme
+    keep: tuple[str, ...]
+    device: Literal["cpu", "cuda"]
+    batch_tokens: int = Field(gt=0)

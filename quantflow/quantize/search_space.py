@@ -11,3 +11,6 @@ SAMPLED_ROWS = 512
 SAMPLED_TOKENS = 1024
 # Parts of a group's range tried by the clip and MSE searches; AutoAWQ stops at half the range too.
 SHRINKS = tuple(1 - 0.05 * step for step in range(11))
+# Clipping query and key weights moves attention logits as a whole, which their outputs' error does not show;
+# AutoAWQ leaves them alone for the same reason.
+NEVER_CLIPPED = ("q_proj", "k_proj", "qkv_proj")

@@ -237,7 +237,7 @@ def test_damping_that_had_to_be_raised_is_an_event(
 
 def test_a_weight_that_no_format_can_hold_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     def grow(tensors: dict[str, torch.Tensor]) -> None:
-        tensors["model.layers.0.self_attn.v_proj.weight"] *= 1e7
+        tensors["model.layers.0.self_attn.v_proj.weight"] *= 1e8
 
     spoil(folder, grow)
     with pytest.raises(QuantizationError, match=r"model\.layers\.0\.qkv: a scale of .* does not fit float16"):

@@ -1,0 +1,192 @@
+"""The refine stage: GPTQ once more, each block seeing the quantized ones before it, if that is any better.
+
+Codes fitted on the lossless activations know nothing of the errors that reach a block. Once it is settled which
+units are quantized, one sequential pass can make up for some of them; on text that it was not fitted on it may
+also do harm. Both are measured on the selection windows, and the better one is passed on.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from quantflow.calibrate.stream import calibrate_sequentially
+from quantflow.data.windows import SELECTION_FILE, Windows, load_windows, scored_documents
+from quantflow.errors import QuantizationError
+from quantflow.measure.batches import make_batches, scored_targets
+from quantflow.measure.scoring import score_against, scored_hidden
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.forward import BlockPass
+from quantflow.model.passes import PassProgress
+from quantflow.model.units import kept_units, units_of
+from quantflow.model.weights import SafetensorsReader
+from quantflow.pipeline.events import Reporter
+from quantflow.quantize.block import quantize_block
+from quantflow.quantize.codes import LinearCodes, block_file, dequantize, load_linear, save_block
+from quantflow.quantize.params import RefineParams
+from quantflow.quantize.quantized_reader import QuantizedReader
+from quantflow.quantize.sizes import SPILL_BYTES
+from quantflow.quantize.stage import calibration_batches
+from quantflow.source.checkpoint import load_checkpoint
+
+RECORD_FILE = "refine.json"
+
+
+class RefineRecord(BaseModel):
+    """Which codes are passed on, and by how much they are better.
+
+    Attributes:
+        taken: `refined` or `plain`.
+        kl_plain: Mean KL from the lossless model on the selection windows, nats per token, with the codes as they
+            came; None where there are no selection windows.
+        kl_refined: The same with the refined codes.
+        positions: Tokens that this was measured on.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    taken: Literal["refined", "plain"]
+    kl_plain: float | None
+    kl_refined: float | None
+    positions: int
+
+
+def load_refinement(stage_output: Path) -> RefineRecord:
+    """Read what the refine stage found."""
+    return RefineRecord.model_validate_json((stage_output / RECORD_FILE).read_text(encoding="utf-8"))
+
+
+def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    """Refine the codes of a GPTQ scheme under an artifact's assignment.
+
+    Writes `codes/<scheme>/block-NNNNN.safetensors`, refined or as they came, and `refine.json`.
+
+    Args:
+        params: Scheme, kept units, device and size of batches.
+        inputs: Finished outputs of `source`, `data` and, as `codes`, `quantize`.
+        output: Where to write.
+        reporter: Receives progress and events.
+
+    Raises:
+        QuantizationError: The quantized model overflows on the calibration or selection text.
+    """
+    folder = load_checkpoint(inputs["source"]).folder
+    decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device, torch.float32)
+    windows = load_windows(inputs["data"] / SELECTION_FILE)
+    if scored_documents(windows).size == 0:
+        reporter.event(
+            "refinement-not-judged",
+            "There is no selection text to tell whether GPTQ's sequential pass is any better: its codes are taken "
+            "as they were fitted on the lossless activations.",
+        )
+        _pass_on(inputs["codes"], output, params.scheme.id, decoder.num_blocks)
+        _save(output, RefineRecord(taken="plain", kl_plain=None, kl_refined=None, positions=0))
+        return
+    kept = kept_units(params.keep, decoder.family, decoder.num_blocks)
+    quantized = frozenset(
+        linear
+        for unit, linears in units_of(decoder.family, decoder.num_blocks).items()
+        if unit not in kept
+        for linear in linears
+    )
+    refined = reporter.progress_folder / "refined"
+    _refine(params, decoder, quantized, inputs["data"], refined, reporter)
+    kl = {
+        name: _mean_kl(params, decoder, quantized, codes, windows, reporter, name)
+        for name, codes in (("plain", inputs["codes"]), ("refined", refined))
+    }
+    taken: Literal["refined", "plain"] = "refined" if kl["refined"] < kl["plain"] else "plain"
+    best = refined if taken == "refined" else inputs["codes"]
+    _pass_on(best, output, params.scheme.id, decoder.num_blocks)
+    positions = int(windows.scored_counts.sum())
+    record = RefineRecord(taken=taken, kl_plain=kl["plain"], kl_refined=kl["refined"], positions=positions)
+    _save(output, record)
+
+
+def _refine(
+    params: RefineParams,
+    decoder: StreamedDecoder,
+    quantized: frozenset[str],
+    data: Path,
+    folder: Path,
+    reporter: Reporter,
+) -> None:
+    """The sequential pass; codes of every block to `folder`."""
+    batches = calibration_batches(data, params.batch_tokens)
+    progress = PassProgress(reporter.progress_folder / "pass")
+    states = BlockPass(decoder, batches, progress, spill_bytes=SPILL_BYTES)
+    block_file(folder, params.scheme.id, 0).parent.mkdir(parents=True, exist_ok=True)
+    with reporter.track("Refining", 2 * decoder.num_blocks * len(batches)) as advance:
+        advance(2 * states.passed * len(batches))
+        for block in calibrate_sequentially(states, decoder.family.units, advance):
+            results, _ = quantize_block(block, decoder.family, [params.scheme], stored_as=torch.float32)
+            codes = results[params.scheme.id].codes
+            save_block(block_file(folder, params.scheme.id, block.index), codes)
+            prefix = f"{decoder.family.block_name(block.index)}."
+            for name in quantized & codes.linears.keys():
+                weight = block.module.get_submodule(name.removeprefix(prefix)).get_parameter("weight")
+                weight.data.copy_(dequantize(codes.linears[name]))
+
+
+def _mean_kl(
+    params: RefineParams,
+    baseline: StreamedDecoder,
+    quantized: frozenset[str],
+    codes_folder: Path,
+    windows: Windows,
+    reporter: Reporter,
+    name: str,
+) -> float:
+    """Mean KL on the selection windows between the lossless model and the one with these codes."""
+    blocks = {
+        linear: index
+        for index in range(baseline.num_blocks)
+        for linear in quantized
+        if linear.startswith(f"{baseline.family.block_name(index)}.")
+    }
+
+    def codes(linear: str, weight: torch.Tensor) -> LinearCodes:
+        found = load_linear(block_file(codes_folder, params.scheme.id, blocks[linear]), linear)
+        if found is None:
+            raise QuantizationError("there are no codes for it", where=linear)
+        return found
+
+    reader = QuantizedReader(baseline.folder, quantized, codes)
+    artifact = StreamedDecoder(baseline.folder, reader, params.device, torch.float32)
+    batches = make_batches(windows, params.batch_tokens)
+    lossless = scored_hidden(baseline, batches, reporter, "Running the baseline", part="baseline")
+    hidden = scored_hidden(artifact, batches, reporter, f"Running the {name} codes", part=name)
+    samples = score_against(
+        baseline,
+        lambda begin, end: lossless[begin:end],
+        artifact,
+        lambda begin, end: hidden[begin:end],
+        scored_targets(windows),
+        scored_documents(windows),
+        QuantizationError,
+        reporter,
+    )
+    assert samples.kl is not None
+    return float(samples.kl.mean())
+
+
+def _pass_on(folder: Path, output: Path, scheme: str, blocks: int) -> None:
+    """Give codes a place in the output without writing them once more, where the file system allows that."""
+    block_file(output, scheme, 0).parent.mkdir(parents=True, exist_ok=True)
+    for index in range(blocks):
+        source, target = block_file(folder, scheme, index), block_file(output, scheme, index)
+        target.unlink(missing_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+
+
+def _save(output: Path, record: RefineRecord) -> None:
+    text = json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True)
+    (output / RECORD_FILE).write_text(text, encoding="utf-8")
