@@ -132,7 +132,7 @@ class StreamedDecoder:
 
     @contextmanager
     def loaded_around(self) -> Iterator[None]:
-        """Keep in memory what comes before and after the blocks but embedding and head, for calls of `embed`."""
+        """Keep in memory what is around the blocks, embedding and head aside, for calls of `embed`."""
         with self._loaded(self._after_names):
             yield
 

@@ -37,14 +37,14 @@ SEARCH_PASSES = 6
 CLIP_PASSES = 8
 # Tensors of the weight's size that fitting and rounding make on their way.
 ROUNDING_TENSORS = 5
-# Passes over a Gram matrix that is factorised: two permutations, a check; over inputs: absolute values, their sum.
+# Passes over a Gram matrix that is factorised: two permutations, a check; over inputs: absolute values, sum.
 FACTOR_PASSES, INPUT_PASSES = 4, 3
 # Passes over a weight that GPTQ rounds: gathered and put back by columns, transposed there and back, and what
 # rounding a column is made of.
 GPTQ_PASSES = 14
-# Calls of torch around one linear's search, around its search of grids, and around one column in GPTQ.
+# Calls of torch around one linear's search, around its search of grids, and around a column in GPTQ.
 CALLS_PER_SEARCH, CALLS_PER_CLIP, CALLS_PER_COLUMN = 25, 30, 12
-# Tensors of a weight's size alive while it is rounded, the weight itself not counted: scaled, gathered, codes.
+# Tensors of a weight's size alive while it is rounded, itself not counted: scaled, gathered, codes.
 ROUNDING_ALIVE = 3
 # A weight's code, and for each group a float16 scale and a zero point.
 CODE_BYTES, GROUP_BYTES = 1, 3
@@ -56,10 +56,10 @@ def quantize_cost(params: QuantizeParams, shape: ModelShape, text: TextSize) -> 
     calibrates = any(scheme.method != "rtn" for scheme in schemes)
     tokens = text.calibration_tokens if calibrates else 0
     written = sum(shape.blocks * scheme_bytes(shape, scheme) for scheme in schemes)
-    work = _codes_of(schemes, shape, tokens).times(shape.blocks) + amounts(writing=written, hashing=written)
+    work = codes_work(schemes, shape, tokens).times(shape.blocks) + amounts(writing=written, hashing=written)
     if calibrates:
         work += forward_work(shape, tokens, text.calibration_length, params.batch_tokens)
-        work += _grams(shape, text, params.batch_tokens).times(shape.blocks)
+        work += grams_work(shape, text, params.batch_tokens).times(shape.blocks)
     else:
         work += loading_work(shape).times(shape.blocks)
     computing = quantizing_memory(shape, schemes, text, params.batch_tokens if calibrates else 0)
@@ -87,19 +87,7 @@ def scheme_bytes(shape: ModelShape, scheme: Scheme) -> int:
     )
 
 
-def gptq_block_work(scheme: Scheme, shape: ModelShape, tokens: int) -> Work:
-    """GPTQ of one block, its statistics at hand."""
-    return _codes_of([scheme], shape, tokens)
-
-
-def grams_work(shape: ModelShape, text: TextSize, batch_tokens: int) -> Work:
-    """Statistics of one block."""
-    return _grams(shape, text, batch_tokens)
-
-
-def quantizing_memory(
-    shape: ModelShape, schemes: Sequence[Scheme], text: TextSize, batch_tokens: int
-) -> int:
+def quantizing_memory(shape: ModelShape, schemes: Sequence[Scheme], text: TextSize, batch_tokens: int) -> int:
     """What is held at a block's widest moment; without a forward where `batch_tokens` is 0."""
     largest = max(outputs * inputs for outputs, inputs in shape.linears.values())
     rounding = ROUNDING_ALIVE * largest * FLOAT
@@ -119,7 +107,8 @@ def _input_widths(shape: ModelShape) -> list[int]:
     return [linears[0][1] for linears in shape.units.values()]
 
 
-def _grams(shape: ModelShape, text: TextSize, batch_tokens: int) -> Work:
+def grams_work(shape: ModelShape, text: TextSize, batch_tokens: int) -> Work:
+    """Statistics of the inputs of one block's units."""
     tokens = text.calibration_tokens
     rows = min(tokens, batch_rows(text.calibration_length, batch_tokens))
     work = Work()
@@ -131,7 +120,7 @@ def _grams(shape: ModelShape, text: TextSize, batch_tokens: int) -> Work:
     return work
 
 
-def _codes_of(schemes: Sequence[Scheme], shape: ModelShape, tokens: int) -> Work:
+def codes_work(schemes: Sequence[Scheme], shape: ModelShape, tokens: int) -> Work:
     """Searches, factorisations and codes of one block."""
     work = Work()
     scaled = {(scheme.bits, scheme.group_size) for scheme in schemes if "awq" in scheme.method}
@@ -161,7 +150,9 @@ def _searches(shape: ModelShape, tokens: int) -> Work:
         linears = shape.units[unit]
         outputs, inputs = sum(out for out, _ in linears), linears[0][1]
         rows = ceil(outputs / ceil(outputs / SAMPLED_ROWS))
-        sampled = ceil(tokens / ceil(tokens / SAMPLED_TOKENS)) if inputs > SAMPLED_TOKENS and tokens else inputs
+        sampled = (
+            ceil(tokens / ceil(tokens / SAMPLED_TOKENS)) if inputs > SAMPLED_TOKENS and tokens else inputs
+        )
         once = matmul(rows, inputs, sampled) + amounts(
             rounding=rows * inputs, elementwise=SEARCH_PASSES * rows * inputs, call=CALLS_PER_SEARCH
         )
@@ -201,7 +192,7 @@ def _rounding(scheme: Scheme, name: str, outputs: int, inputs: int) -> Work:
 
 
 def _factorisation(width: int) -> Work:
-    """Cholesky factor of a Gram matrix, panel by panel; corners and what is solved with them count as products."""
+    """Cholesky factor of a Gram matrix, panel by panel; what is small beside the products is left out."""
     work = amounts(elementwise=FACTOR_PASSES * width**2)
     for begin in range(0, width, PANEL):
         panel = min(PANEL, width - begin)

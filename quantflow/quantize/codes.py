@@ -147,15 +147,17 @@ def load_block(path: Path) -> BlockCodes:
     return BlockCodes(linears=linears, folds=folds)
 
 
-def load_linear(path: Path, name: str) -> LinearCodes | None:
-    """The codes of one linear in a file of `save_block`; None if it has none.
+def load_linear(path: Path, name: str) -> LinearCodes:
+    """The codes of one linear in a file of `save_block`.
 
     Raises:
-        StoreError: If the file is missing or is not such a file.
+        StoreError: If the file is missing, is not such a file, or has none for this linear.
     """
     file = SafetensorsFile(path, error=StoreError)
     grids = _grids(file)
-    return _linear(file, name, grids[name]) if name in grids else None
+    if name not in grids:
+        raise StoreError(f"has no codes of {name}", where=str(path))
+    return _linear(file, name, grids[name])
 
 
 def _linear(file: SafetensorsFile, name: str, grid: Mapping[str, int]) -> LinearCodes:

@@ -20,7 +20,6 @@ from quantflow.quantize.search_space import SHRINKS
 from quantflow.quantize.sizes import BLOCK
 
 
-
 def quantize_gptq(
     weight: Tensor,
     factor: Factor,

@@ -1,11 +1,10 @@
 """The refine stage: GPTQ once more, each block seeing the quantized ones before it, if that is any better.
 
-Codes fitted on the lossless activations know nothing of the errors that reach a block. Once it is settled which
-units are quantized, one sequential pass can make up for some of them; on text that it was not fitted on it may
-also do harm. Both are measured on the selection windows, and the better one is passed on.
+Codes fitted on the lossless activations know nothing of the errors that reach a block. Once it is settled
+which units are quantized, one sequential pass can make up for some of them; on text that it was not fitted on
+it may also do harm. Both are measured on the selection windows, and the better one is passed on.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
 
 from quantflow.calibrate.stream import calibrate_sequentially
 from quantflow.data.windows import SELECTION_FILE, Windows, load_windows, scored_documents
@@ -28,37 +26,12 @@ from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.block import quantize_block
 from quantflow.quantize.codes import LinearCodes, block_file, dequantize, load_linear, save_block
+from quantflow.quantize.outcome import RefineRecord, save_refine_record
 from quantflow.quantize.params import RefineParams
 from quantflow.quantize.quantized_reader import QuantizedReader
 from quantflow.quantize.sizes import SPILL_BYTES
-from quantflow.quantize.stage import calibration_batches
+from quantflow.quantize.stage import calibration_batches, head_share
 from quantflow.source.checkpoint import load_checkpoint
-
-RECORD_FILE = "refine.json"
-
-
-class RefineRecord(BaseModel):
-    """Which codes are passed on, and by how much they are better.
-
-    Attributes:
-        taken: `refined` or `plain`.
-        kl_plain: Mean KL from the lossless model on the selection windows, nats per token, with the codes as they
-            came; None where there are no selection windows.
-        kl_refined: The same with the refined codes.
-        positions: Tokens that this was measured on.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    taken: Literal["refined", "plain"]
-    kl_plain: float | None
-    kl_refined: float | None
-    positions: int
-
-
-def load_refinement(stage_output: Path) -> RefineRecord:
-    """Read what the refine stage found."""
-    return RefineRecord.model_validate_json((stage_output / RECORD_FILE).read_text(encoding="utf-8"))
 
 
 def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
@@ -81,11 +54,13 @@ def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter
     if scored_documents(windows).size == 0:
         reporter.event(
             "refinement-not-judged",
-            "There is no selection text to tell whether GPTQ's sequential pass is any better: its codes are taken "
-            "as they were fitted on the lossless activations.",
+            "There is no selection text to tell whether GPTQ's sequential pass is any better: its codes are "
+            "taken as they were fitted on the lossless activations.",
         )
         _pass_on(inputs["codes"], output, params.scheme.id, decoder.num_blocks)
-        _save(output, RefineRecord(taken="plain", kl_plain=None, kl_refined=None, positions=0))
+        save_refine_record(
+            output, RefineRecord(taken="plain", kl_plain=None, kl_refined=None, positions=0, forwards=0.0)
+        )
         return
     kept = kept_units(params.keep, decoder.family, decoder.num_blocks)
     quantized = frozenset(
@@ -96,16 +71,24 @@ def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter
     )
     refined = reporter.progress_folder / "refined"
     _refine(params, decoder, quantized, inputs["data"], refined, reporter)
-    kl = {
-        name: _mean_kl(params, decoder, quantized, codes, windows, reporter, name)
-        for name, codes in (("plain", inputs["codes"]), ("refined", refined))
-    }
+    batches = make_batches(windows, params.batch_tokens)
+    lossless = scored_hidden(decoder, batches, reporter, "Running the baseline", part="baseline")
+    kl = {}
+    for name, codes in (("plain", inputs["codes"]), ("refined", refined)):
+        artifact = _quantized(params, decoder, quantized, codes)
+        hidden = scored_hidden(artifact, batches, reporter, f"Running the {name} codes", part=name)
+        kl[name] = _mean_kl(decoder, lossless, artifact, hidden, windows, reporter)
     taken: Literal["refined", "plain"] = "refined" if kl["refined"] < kl["plain"] else "plain"
     best = refined if taken == "refined" else inputs["codes"]
     _pass_on(best, output, params.scheme.id, decoder.num_blocks)
-    positions = int(windows.scored_counts.sum())
-    record = RefineRecord(taken=taken, kl_plain=kl["plain"], kl_refined=kl["refined"], positions=positions)
-    _save(output, record)
+    record = RefineRecord(
+        taken=taken,
+        kl_plain=kl["plain"],
+        kl_refined=kl["refined"],
+        positions=int(windows.scored_counts.sum()),
+        forwards=2 * (1 - head_share(decoder)),
+    )
+    save_refine_record(output, record)
 
 
 def _refine(
@@ -133,34 +116,33 @@ def _refine(
                 weight.data.copy_(dequantize(codes.linears[name]))
 
 
-def _mean_kl(
-    params: RefineParams,
-    baseline: StreamedDecoder,
-    quantized: frozenset[str],
-    codes_folder: Path,
-    windows: Windows,
-    reporter: Reporter,
-    name: str,
-) -> float:
-    """Mean KL on the selection windows between the lossless model and the one with these codes."""
+def _quantized(
+    params: RefineParams, decoder: StreamedDecoder, quantized: frozenset[str], folder: Path
+) -> StreamedDecoder:
+    """The model with codes of a folder."""
     blocks = {
         linear: index
-        for index in range(baseline.num_blocks)
+        for index in range(decoder.num_blocks)
         for linear in quantized
-        if linear.startswith(f"{baseline.family.block_name(index)}.")
+        if linear.startswith(f"{decoder.family.block_name(index)}.")
     }
 
     def codes(linear: str, weight: torch.Tensor) -> LinearCodes:
-        found = load_linear(block_file(codes_folder, params.scheme.id, blocks[linear]), linear)
-        if found is None:
-            raise QuantizationError("there are no codes for it", where=linear)
-        return found
+        return load_linear(block_file(folder, params.scheme.id, blocks[linear]), linear)
 
-    reader = QuantizedReader(baseline.folder, quantized, codes)
-    artifact = StreamedDecoder(baseline.folder, reader, params.device, torch.float32)
-    batches = make_batches(windows, params.batch_tokens)
-    lossless = scored_hidden(baseline, batches, reporter, "Running the baseline", part="baseline")
-    hidden = scored_hidden(artifact, batches, reporter, f"Running the {name} codes", part=name)
+    reader = QuantizedReader(decoder.folder, quantized, codes)
+    return StreamedDecoder(decoder.folder, reader, params.device, torch.float32)
+
+
+def _mean_kl(
+    baseline: StreamedDecoder,
+    lossless: torch.Tensor,
+    artifact: StreamedDecoder,
+    hidden: torch.Tensor,
+    windows: Windows,
+    reporter: Reporter,
+) -> float:
+    """Mean KL of the next-token distributions at all scored positions, nats per token."""
     samples = score_against(
         baseline,
         lambda begin, end: lossless[begin:end],
@@ -185,8 +167,3 @@ def _pass_on(folder: Path, output: Path, scheme: str, blocks: int) -> None:
             os.link(source, target)
         except OSError:
             shutil.copyfile(source, target)
-
-
-def _save(output: Path, record: RefineRecord) -> None:
-    text = json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True)
-    (output / RECORD_FILE).write_text(text, encoding="utf-8")

@@ -1,8 +1,8 @@
-"""How much is worked on at once, by quantizing: read by it, and by the plan, which counts it before it runs."""
+"""How much quantizing works on at once: read by it, and by the plan, which counts it before it runs."""
 
 PANEL = 256
-"""Columns of a Gram matrix that are summed up or factorised together: wide enough for matrix products, and what
-they need beside the matrix stays small."""
+"""Columns of a Gram matrix that are summed up or factorised together: wide enough for matrix products, and
+what they need beside the matrix stays small."""
 
 BLOCK = 128
 """Columns that GPTQ brings up to date together, in one matrix product, where groups are no smaller."""

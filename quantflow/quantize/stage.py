@@ -16,8 +16,9 @@ from quantflow.model.weights import CountingReader
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.block import quantize_block
 from quantflow.quantize.codes import block_file, save_block
+from quantflow.quantize.outcome import QuantizeRecord, save_quantize_record
 from quantflow.quantize.params import QuantizeParams
-from quantflow.quantize.record import BlockRecords, QuantizeRecord, report_notices, save_record
+from quantflow.quantize.record import BlockRecords, report_notices
 from quantflow.quantize.sizes import SPILL_BYTES
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -59,7 +60,7 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     report_notices([notice for block in done for notice in block["notices"]], reporter)
     record = QuantizeRecord(
         calibration_tokens=sum(batch.numel() for batch in batches) if calibrates else 0,
-        forwards=len(done) * (1 - _head_share(decoder)) / decoder.num_blocks if calibrates else 0.0,
+        forwards=len(done) * (1 - head_share(decoder)) / decoder.num_blocks if calibrates else 0.0,
         bytes_read=sum(block["bytes_read"] for block in done),
         weight_bytes=sum(reader.spec(name).bytes for name in reader.names()),
         searches={
@@ -67,7 +68,7 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
             for scheme in params.candidates
         },
     )
-    save_record(output, record)
+    save_quantize_record(output, record)
 
 
 @contextmanager
@@ -94,7 +95,7 @@ def _bare(
         yield first, bare_blocks(decoder, first, advance)
 
 
-def _head_share(decoder: StreamedDecoder) -> float:
+def head_share(decoder: StreamedDecoder) -> float:
     """Share of the head in a forward's arithmetic, attention's products not counted."""
     head = decoder.vocab_size * decoder.hidden_size
     inside = f"{decoder.family.blocks}."

@@ -16,8 +16,8 @@ from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize import stage
 from quantflow.quantize.codes import dequantize, load_block
 from quantflow.quantize.grid import GridKind
+from quantflow.quantize.outcome import load_quantize_record as load_record
 from quantflow.quantize.params import QuantizeParams, Scheme
-from quantflow.quantize.record import load_record
 from quantflow.quantize.rtn import quantize_rtn
 from tests.quantize.test_stage import inputs_for
 from tests.reporting import RecordingReporter

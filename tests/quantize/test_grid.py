@@ -80,7 +80,7 @@ def test_a_search_finds_the_part_of_the_range_that_errs_least() -> None:
     found = search_grid(groups, GridKind(4), shrinks)
     error = (round_to_grid(groups, found) - groups).square().sum(-1)
     assert torch.equal(error, torch.stack([errors(shrink) for shrink in shrinks]).amin(0))
-    assert error.sum() < 0.95 * errors(1.0).sum()
+    assert error.sum() < 0.99 * errors(1.0).sum()
 
 
 def test_a_search_minds_what_an_error_costs() -> None:

@@ -18,8 +18,8 @@ from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize import check, stage
 from quantflow.quantize.block import quantize_block
 from quantflow.quantize.codes import block_file, dequantize, load_block
+from quantflow.quantize.outcome import load_quantize_record
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, Scheme
-from quantflow.quantize.record import load_record
 from quantflow.source.checkpoint import Checkpoint, save_checkpoint
 from tests.reporting import RecordingReporter
 from tests.tiny_models import random_model, tiny_config
@@ -69,7 +69,7 @@ def test_every_linear_of_every_block_gets_codes_near_its_weight(tmp_path: Path) 
                     effective = effective / scale
             assert (effective - weight).norm() < 0.2 * weight.norm(), name
     assert len(names) == 3 * 7
-    searches = load_record(output).searches[AWQ.id]
+    searches = load_quantize_record(output).searches[AWQ.id]
     assert sorted(searches) == sorted(
         f"model.layers.{i}.{unit}" for i in range(3) for unit in ("qkv", "gate_up", "down")
     )
