@@ -1,5 +1,6 @@
 """The Cholesky factor that GPTQ rounds by: made in place, damped until it exists, one for all of a unit."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -45,9 +46,7 @@ def factorize(gram: Tensor, *, damping: float, by_activation: bool = False) -> F
         QuantizationError: The matrix is not finite, or does not factor however much it is damped.
     """
     diagonal = gram.diagonal().clone()
-    if not bool(torch.isfinite(diagonal).all()) or not all(
-        bool(torch.isfinite(rows).all()) for rows in gram.split(PANEL)
-    ):
+    if not all(bool(torch.isfinite(gram[panel]).all()) for panel in _panels(len(gram))):
         raise QuantizationError("the Gram matrix of its input holds NaN or infinite values")
     size = len(diagonal)
     order = (
@@ -72,10 +71,15 @@ def factorize(gram: Tensor, *, damping: float, by_activation: bool = False) -> F
 
 def _permute(matrix: Tensor, order: Tensor) -> None:
     """matrix[order][:, order], in place."""
-    for rows in matrix.split(PANEL):
-        rows.copy_(rows[:, order])
-    for columns in matrix.split(PANEL, dim=1):
-        columns.copy_(columns[order])
+    for panel in _panels(len(matrix)):
+        matrix[panel] = matrix[panel][:, order]
+    for panel in _panels(len(matrix)):
+        matrix[:, panel] = matrix[:, panel][order]
+
+
+def _panels(size: int) -> Iterator[slice]:
+    for begin in range(0, size, PANEL):
+        yield slice(begin, min(begin + PANEL, size))
 
 
 def _restore(matrix: Tensor) -> None:

@@ -85,7 +85,8 @@ def search_grid(
             group_size]`, M's diagonal where it has nothing else. None for ‖Δw‖².
     """
     rows = max(1, SEARCHED_AT_ONCE // (groups.shape[1] * groups.shape[2]))
-    grids = [_search(part, kind, shrinks, weighting) for part in groups.split(rows)]
+    parts = [groups[begin : begin + rows] for begin in range(0, len(groups), rows)]
+    grids = [_search(part, kind, shrinks, weighting) for part in parts]
     scales = torch.cat([grid.scales for grid in grids])
     return Grid(scales, torch.cat([grid.zero_points for grid in grids]), kind.bits)
 

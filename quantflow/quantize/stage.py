@@ -51,8 +51,8 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
                 params.candidates,
                 stored_as=getattr(torch, checkpoint.half_dtype),
             )
-            for scheme, result in results.items():
-                save_block(block_file(output, scheme, block.index), result.codes)
+            for scheme_id, result in results.items():
+                save_block(block_file(output, scheme_id, block.index), result.codes)
             prefix = decoder.family.block_name(block.index)
             records.keep(block.index, prefix, results, notices, reader.bytes_read - before)
             before = reader.bytes_read

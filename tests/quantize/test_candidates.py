@@ -14,6 +14,7 @@ from quantflow.errors import QuantizationError
 from quantflow.model.forward import BlockPass
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize import stage
+from quantflow.quantize.block import quantize_block
 from quantflow.quantize.codes import dequantize, load_block
 from quantflow.quantize.grid import GridKind
 from quantflow.quantize.outcome import load_quantize_record as load_record
@@ -131,7 +132,7 @@ def test_an_interrupted_stage_goes_on_and_ends_with_the_same_bytes(
     whole = run(folder, tmp_path, schemes, "whole")
     monkeypatch.setattr(stage, "SPILL_BYTES", spill_bytes)
     monkeypatch.setattr("quantflow.model.passes.MAX_OVERHEAD", float("inf"))
-    real, seen = stage.quantize_block, list[int]()
+    real, seen = quantize_block, list[int]()
 
     def dying(block: Any, *args: Any, **kwargs: Any) -> Any:
         seen.append(block.index)

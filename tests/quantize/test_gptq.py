@@ -47,12 +47,17 @@ def test_codes_are_those_of_the_dense_reference_for_every_kind_of_group(
 ) -> None:
     weight, gram = problem(8, 384)
     kind = GridKind(4, symmetric=False, lowest_zero_point=1)
-    settings = {"group_size": group_size, "static_groups": static_groups}
     expected = reference_gptq(
-        weight, gram, kind=kind, damping=DAMPING, by_activation=by_activation, **settings
+        weight,
+        gram,
+        kind=kind,
+        group_size=group_size,
+        damping=DAMPING,
+        by_activation=by_activation,
+        static_groups=static_groups,
     )
     factor = factorize(gram.clone(), damping=DAMPING, by_activation=by_activation)
-    result = quantize_gptq(weight, factor, kind=kind, **settings)
+    result = quantize_gptq(weight, factor, kind=kind, group_size=group_size, static_groups=static_groups)
     assert torch.equal(dequantize(result), expected.float())
 
 
