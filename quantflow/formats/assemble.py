@@ -157,7 +157,9 @@ def _check_codes(name: str, codes: LinearCodes, shape: tuple[int, ...], scheme: 
     if scheme.symmetric and bool((codes.zero_points != 1 << (scheme.bits - 1)).any()):
         raise QuantizationError("has zero points beside the middle in a symmetric scheme", where=name)
     if codes.group_index is not None and not mixes_groups(scheme):
-        raise QuantizationError("has groups that are not consecutive in a scheme without desc_act", where=name)
+        raise QuantizationError(
+            "has groups that are not consecutive in a scheme without desc_act", where=name
+        )
 
 
 def _kept_tensor(name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:

@@ -56,7 +56,9 @@ def obstacle(outputs: int, inputs: int, bits: int) -> str:
     return f"AWQ packs multiples of {PACKED} outputs" if outputs % PACKED else ""
 
 
-def linear_specs(linear: str, outputs: int, inputs: int, bits: int, group_size: int) -> tuple[TensorSpec, ...]:
+def linear_specs(
+    linear: str, outputs: int, inputs: int, bits: int, group_size: int
+) -> tuple[TensorSpec, ...]:
     """The tensors that a quantized linear is stored as."""
     return (
         TensorSpec(linear + QWEIGHT, torch.int32, (inputs, outputs // PACKED)),

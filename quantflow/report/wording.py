@@ -77,7 +77,9 @@ def _smaller_group(artifact: ArtifactReport, failed: list[ArtifactReport]) -> st
     if group_size is None:
         return ""
     scheme = artifact.scheme
-    same = [s for s in (other.scheme for other in failed) if (s.method, s.bits) == (scheme.method, scheme.bits)]
+    same = [
+        s for s in (other.scheme for other in failed) if (s.method, s.bits) == (scheme.method, scheme.bits)
+    ]
     tried = [_width(s.group_size) for s in same if s.group_size is not None]
     smaller = [size for size in GROUP_SIZES if size < min(tried)]
     if not smaller:

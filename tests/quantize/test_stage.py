@@ -124,8 +124,10 @@ def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
 
 def check_params(group_size: int, length: int = 64, **changes: Any) -> CheckParams:
     scheme = Scheme(method="awq", bits=4, group_size=group_size)
-    artifact = PlannedArtifact(**({"format": "awq", "scheme": scheme} | changes))
-    return CheckParams(artifacts={"artifacts[0]": artifact}, window_lengths={"data.evaluation.length": length})
+    artifact = PlannedArtifact(format="awq", scheme=scheme, **changes)
+    return CheckParams(
+        artifacts={"artifacts[0]": artifact}, window_lengths={"data.evaluation.length": length}
+    )
 
 
 def test_check_refuses_windows_beyond_the_context_of_the_model(tmp_path: Path) -> None:
@@ -189,3 +191,58 @@ def test_the_scale_of_a_norm_is_what_its_stored_weight_divides_out(tmp_path: Pat
     norm, scale = SafetensorsReader(folder).read(name).float(), block.folds[name]
     stored = (norm / scale).bfloat16().float()
     torch.testing.assert_close(norm / stored, scale, rtol=1e-6, atol=0)
+
+
+def gptq_check(tmp_path: Path, keep: tuple[str, ...] = (), **scheme: Any) -> RecordingReporter:
+    """Check a GPTQ artifact of a model whose keys are 48 wide and whose `down` reads 160."""
+    reporter = RecordingReporter()
+    inputs = {"source": tmp_path / "source"}
+    if not inputs["source"].exists():
+        config = tiny_config(
+            hidden_size=96, intermediate_size=160, num_attention_heads=6, num_key_value_heads=3
+        )
+        inputs = inputs_for(random_model(tmp_path / "model", config), tmp_path)
+    (tmp_path / "out").mkdir(exist_ok=True)
+    settings = {"method": "gptq", "bits": 4, "group_size": 32, "symmetric": True} | scheme
+    artifact = PlannedArtifact(format="gptq", scheme=Scheme.model_validate(settings), keep=keep)
+    params = CheckParams(artifacts={"artifacts[1]": artifact}, window_lengths={})
+    check.run(params, inputs, tmp_path / "out", reporter)
+    return reporter
+
+
+def test_check_refuses_what_the_format_cannot_pack_before_anything_is_computed(tmp_path: Path) -> None:
+    gptq_check(tmp_path)
+    with pytest.raises(
+        RecipeError, match=r"k_proj has 48 outputs .* 3 bits in multiples of 32 outputs"
+    ) as raised:
+        gptq_check(tmp_path, bits=3)
+    assert raised.value.where == "artifacts[1]"
+    assert "`keep`" in raised.value.hint
+    gptq_check(tmp_path, keep=("*.qkv",), bits=3)
+
+
+def test_check_takes_a_whole_row_as_a_group_of_any_layer(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="group_size 128 does not divide the 160"):
+        gptq_check(tmp_path, group_size=128)
+    gptq_check(tmp_path, group_size=-1)
+
+
+def test_check_refuses_to_keep_what_is_not_there_and_names_the_key(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no unit 'model.layers.3.down'") as raised:
+        gptq_check(tmp_path, keep=("model.layers.3.down",))
+    assert raised.value.where == "artifacts[1].keep"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "codes"),
+    [
+        ({}, []),
+        ({"bits": 8}, []),
+        ({"symmetric": False}, ["no-marlin-kernel"]),
+        ({"bits": 2}, ["no-marlin-kernel"]),
+    ],
+)
+def test_check_tells_where_the_fast_kernels_do_not_take_an_artifact(
+    tmp_path: Path, scheme: dict[str, Any], codes: list[str]
+) -> None:
+    assert gptq_check(tmp_path, **scheme).codes() == codes
