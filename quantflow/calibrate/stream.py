@@ -8,6 +8,7 @@ from torch import nn
 
 from quantflow.calibrate.statistics import InputCollector, InputStatistics
 from quantflow.errors import QuantizationError
+from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass
 
 
@@ -18,7 +19,7 @@ class CalibratedBlock:
     Attributes:
         index: Position in the decoder.
         module: The block.
-        statistics: Unit → statistics of its input.
+        statistics: Unit → statistics of its input; none where nothing needs them.
     """
 
     index: int
@@ -32,7 +33,8 @@ def calibrate_blocks(
 ) -> Generator[CalibratedBlock]:
     """Pass the calibration tokens through the lossless model, block by block.
 
-    Peak memory is one block, its statistics, and the hidden states of all tokens. What the caller makes of a
+    Peak memory is one block, its statistics, and the hidden states of all tokens, or of one batch where those
+    are on disk. What the caller makes of a
     block has to be on disk when it asks for the next: an interrupted pass does not yield that block again.
 
     Args:
@@ -45,13 +47,28 @@ def calibrate_blocks(
     """
     for index, block in states.blocks():
         collectors = {
-            unit: InputCollector(block.get_submodule(linears[0]), f"block {index}, {unit}")
+            unit: InputCollector(block.get_submodule(linears[0]), f"block {index}, {unit}", states.tokens)
             for unit, linears in units.items()
         }
-        states.run(index, block, advance)
-        if not all(bool(torch.isfinite(hidden).all()) for hidden in states.hidden):
+        if not states.run(index, block, advance):
             raise QuantizationError(
                 "its output on the calibration text is NaN or infinite", where=f"block {index}"
             )
         statistics = {unit: collector.finish() for unit, collector in collectors.items()}
         yield CalibratedBlock(index, block, statistics)
+
+
+def bare_blocks(
+    decoder: StreamedDecoder, first: int, advance: Callable[[int], None]
+) -> Generator[CalibratedBlock]:
+    """The blocks without any forward, for what needs their weights alone.
+
+    Args:
+        decoder: The model.
+        first: Index of the first block to give.
+        advance: Told of every block.
+    """
+    for index in range(first, decoder.num_blocks):
+        with decoder.loaded_block(index) as block:
+            yield CalibratedBlock(index, block, {})
+        advance(1)

@@ -36,7 +36,8 @@ from quantflow.formats.plan import (
     unit_precisions,
 )
 from quantflow.formats.read import open_artifact
-from quantflow.model.families import family_of
+from quantflow.model.build import family_at
+from quantflow.model.families import Family
 from quantflow.model.safetensors_file import write_safetensors
 from quantflow.model.units import kept_units, units_of
 from quantflow.model.weights import SafetensorsReader
@@ -57,7 +58,7 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
     """
     checkpoint = load_checkpoint(inputs["source"])
     reader = SafetensorsReader(checkpoint.folder)
-    family = family_of(checkpoint.model_type)
+    family = family_at(checkpoint.folder, checkpoint.model_type)
     blocks = 1 + max((block_of(name, family) or 0 for name in reader.names()), default=0)
     codes = ArtifactCodes(inputs["codes"], params.scheme, family, kept_units(params.keep, family, blocks))
     quantized = frozenset[str]().union(*(codes.quantized(index) for index in range(blocks)))
@@ -75,7 +76,7 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
             write_safetensors(
                 folder / shard.file,
                 [spec for entry in shard.entries for spec in entry.outputs],
-                _shard_tensors(shard, reader, codes, params, advance),
+                _shard_tensors(shard, reader, codes, params, family, advance),
                 {"format": "pt"},
             )
     units = units_of(family, blocks)
@@ -115,6 +116,7 @@ def _shard_tensors(
     reader: SafetensorsReader,
     codes: ArtifactCodes,
     params: AssembleParams,
+    family: Family,
     advance: Callable[[int], None],
 ) -> Iterator[tuple[str, Tensor]]:
     layout = LAYOUTS[params.format]
@@ -128,10 +130,9 @@ def _shard_tensors(
         for entry in entries:
             if entry.linear is None:
                 (spec,) = entry.outputs
-                yield (
-                    spec.name,
-                    _kept_tensor(entry.source, reader.read(entry.source), own.folds, spec.dtype),
-                )
+                tensor = reader.read(entry.source)
+                offset = family.norm_offset if _is_norm_weight(entry.source, family) else 0.0
+                yield spec.name, _kept_tensor(entry.source, tensor, own.folds, spec.dtype, offset)
             else:
                 linear = own.linears[entry.linear]
                 _check_codes(entry.linear, linear, reader.spec(entry.source).shape, params.scheme)
@@ -162,8 +163,18 @@ def _check_codes(name: str, codes: LinearCodes, shape: tuple[int, ...], scheme: 
         )
 
 
-def _kept_tensor(name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
-    """A tensor that is not quantized, as it is stored: divided by the scale folded into its module."""
+def _is_norm_weight(name: str, family: Family) -> bool:
+    """Whether a tensor that a scale is folded into is a norm's weight, and not a bias or a linear's."""
+    return name.endswith(WEIGHT) and not name.endswith(tuple(f".{n}{WEIGHT}" for n in family.linears))
+
+
+def _kept_tensor(
+    name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: torch.dtype, offset: float
+) -> Tensor:
+    """A tensor that is not quantized, as it is stored: divided by the scale folded into its module.
+
+    `offset` is what the module adds to the tensor before it multiplies by it.
+    """
     if not tensor.dtype.is_floating_point:
         return tensor
     if not bool(torch.isfinite(tensor).all()):
@@ -173,7 +184,7 @@ def _kept_tensor(name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: 
     if scale is not None:
         # A linear's weight has the outputs, which the scale is for, along its rows; all else is vectors.
         divisor = scale.unsqueeze(1) if tensor.dim() == 2 else scale
-        tensor = tensor.to(torch.float32) / divisor
+        tensor = (tensor.to(torch.float32) + offset) / divisor - offset
     stored = tensor.to(dtype)
     if not bool(torch.isfinite(stored).all()):
         largest = float(tensor.abs().max())

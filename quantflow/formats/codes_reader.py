@@ -1,6 +1,6 @@
 """Reads an artifact of codes back: every weight by the name the lossless model has for it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -73,6 +73,14 @@ class CodesReader:
         if name.endswith(WEIGHT) and linear in self._group_sizes:
             return dequantize(self.codes(linear))
         return self._reader.read(name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor that is stored as it is."""
+        return self._reader.shape(name)
+
+    def rows(self, name: str, rows: Sequence[int]) -> Tensor:
+        """Some rows of a tensor that is stored as it is."""
+        return self._reader.rows(name, rows)
 
     def codes(self, linear: str) -> LinearCodes:
         """The codes of a quantized linear.

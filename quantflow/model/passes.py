@@ -1,7 +1,7 @@
 """A pass over the blocks that can be interrupted: the hidden states between two blocks, kept on disk."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -30,7 +30,7 @@ class PassProgress:
         self._kept_at = time.monotonic()
         self._cost = 0.0
 
-    def load(self, shapes: Sequence[torch.Size]) -> tuple[int, list[Tensor]] | None:
+    def find(self, shapes: Sequence[torch.Size]) -> tuple[int, SafetensorsFile] | None:
         """The number of blocks passed and the states after them, None where there is nothing (usable).
 
         Args:
@@ -39,12 +39,23 @@ class PassProgress:
         for path in sorted(self._folder.glob("blocks-*.safetensors"), reverse=True):
             try:
                 file = SafetensorsFile(path, StoreError)
-                states = [file.read(f"{number:06d}") for number in range(len(file.specs))]
             except StoreError:
                 continue
-            if [state.shape for state in states] == list(shapes):
-                return int(path.stem.partition("-")[2]), states
+            names = [_name(number) for number in range(len(shapes))]
+            found = [torch.Size(file.specs[name].shape) for name in names if name in file.specs]
+            if len(file.specs) == len(names) and found == list(shapes):
+                return int(path.stem.partition("-")[2]), file
         return None
+
+    def load(self, shapes: Sequence[torch.Size]) -> tuple[int, list[Tensor]] | None:
+        """What `find` finds, read."""
+        found = self.find(shapes)
+        if found is None:
+            return None
+        try:
+            return found[0], [state_of(found[1], number) for number in range(len(shapes))]
+        except StoreError:
+            return None
 
     def keep(self, blocks: int, states: Sequence[Tensor]) -> None:
         """Keep the states after so many blocks, unless that would cost more than `MAX_OVERHEAD` of the time.
@@ -56,12 +67,54 @@ class PassProgress:
         now = time.monotonic()
         if self._cost > MAX_OVERHEAD * (now - self._kept_at):
             return
-        path = self._folder / f"blocks-{blocks:05d}.safetensors"
-        named = {f"{number:06d}": state.cpu() for number, state in enumerate(states)}
-        specs = [TensorSpec(name, state.dtype, tuple(state.shape)) for name, state in named.items()]
-        write_safetensors(path, specs, named.items(), {})
-        for older in self._folder.glob("blocks-*.safetensors"):
-            if older != path:
-                older.unlink()
+        specs = [_spec(number, state.dtype, state.shape) for number, state in enumerate(states)]
+        named = ((_name(number), state.cpu()) for number, state in enumerate(states))
+        path = self._path(blocks)
+        write_safetensors(path, specs, named, {})
+        self._forget_all_but(path)
         self._kept_at = time.monotonic()
         self._cost = self._kept_at - now
+
+    def write(self, shapes: Sequence[torch.Size], dtype: torch.dtype, states: Iterable[Tensor]) -> None:
+        """Write states as they come, holding one of them; they are progress once `accept` says so.
+
+        Args:
+            shapes: Shape of each.
+            dtype: Dtype of all.
+            states: Hidden states of every batch, `[B, T, d]` each, made as they are asked for.
+        """
+        specs = [_spec(number, dtype, shape) for number, shape in enumerate(shapes)]
+        named = ((_name(number), state.cpu()) for number, state in enumerate(states))
+        write_safetensors(self._pending, specs, named, {})
+
+    def accept(self, blocks: int) -> SafetensorsFile:
+        """Make what was written last the states after so many blocks."""
+        path = self._path(blocks)
+        self._pending.replace(path)
+        self._forget_all_but(path)
+        return SafetensorsFile(path, StoreError)
+
+    @property
+    def _pending(self) -> Path:
+        return self._folder / "pending.safetensors"
+
+    def _path(self, blocks: int) -> Path:
+        return self._folder / f"blocks-{blocks:05d}.safetensors"
+
+    def _forget_all_but(self, newest: Path) -> None:
+        for older in self._folder.glob("blocks-*.safetensors"):
+            if older != newest:
+                older.unlink()
+
+
+def state_of(file: SafetensorsFile, number: int) -> Tensor:
+    """The hidden states of a batch in a file of states, `[B, T, d]`."""
+    return file.read(_name(number))
+
+
+def _name(number: int) -> str:
+    return f"{number:06d}"
+
+
+def _spec(number: int, dtype: torch.dtype, shape: torch.Size) -> TensorSpec:
+    return TensorSpec(_name(number), dtype, tuple(shape))

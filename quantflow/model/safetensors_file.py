@@ -127,6 +127,19 @@ class SafetensorsFile:
         for at in range(0, spec.bytes, CHUNK_BYTES):
             yield self._bytes(name, begin + at, min(CHUNK_BYTES, spec.bytes - at)).view(spec.dtype)
 
+    def rows(self, name: str, begin: int, end: int) -> torch.Tensor:
+        """Rows `begin` to `end` of a tensor, as stored, in memory of their own.
+
+        Raises:
+            QuantFlowError: Of the file's error class, if it has no such rows or cannot be read whole.
+        """
+        spec, start = self._entry(name)
+        if not 0 <= begin <= end <= spec.shape[0]:
+            raise self._error(f"has {spec.shape[0]} rows, not {end}", where=f"{self.path}: {name}")
+        width = spec.bytes // max(1, spec.shape[0])
+        data = self._bytes(name, start + begin * width, (end - begin) * width)
+        return data.view(spec.dtype).reshape(end - begin, *spec.shape[1:])
+
     def _entry(self, name: str) -> tuple[TensorSpec, int]:
         if name not in self._entries:
             raise self._error(f"has no tensor {name}", where=str(self.path))

@@ -32,7 +32,8 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         StoreError: A file that the recipe names cannot be read.
     """
     own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
-    return (*_shared_stages(recipe, machine, digests), *own)
+    shared = (*_shared_stages(recipe, machine, digests), *_quantizing_stages(recipe, machine))
+    return (*shared, *own)
 
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -88,6 +89,29 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
     )
 
 
+def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
+    """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
+    schemes = {
+        scheme.id: scheme
+        for scheme in map(scheme_of, (a for a in recipe.artifacts if not isinstance(a, HfArtifact)))
+    }
+    if not schemes:
+        return ()
+    quantize = Stage(
+        name="quantize",
+        function="quantflow.quantize.stage:run",
+        params=QuantizeParams(
+            candidates=tuple(scheme for _, scheme in sorted(schemes.items())),
+            device=machine.device,
+            batch_tokens=recipe.runtime.batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data"},
+        on_device=True,
+        resumable=True,
+    )
+    return (quantize,)
+
+
 def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     limits = margins(recipe, artifact)
@@ -138,27 +162,12 @@ def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> t
         return (export,)
     return (
         Stage(
-            name=f"quantize:{name}",
-            function="quantflow.quantize.stage:run",
-            params=QuantizeParams(
-                method=artifact.method,
-                bits=artifact.bits,
-                group_size=artifact.group_size,
-                device=machine.device,
-                batch_tokens=batch_tokens,
-            ),
-            inputs={"source": "source", "data": "data"},
-            on_device=True,
-            artifact=name,
-            resumable=True,
-        ),
-        Stage(
             name=f"assemble:{name}",
             function="quantflow.formats.assemble:run",
             params=AssembleParams(
                 name=name, format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
             ),
-            inputs={"source": "source", "codes": f"quantize:{name}"},
+            inputs={"source": "source", "codes": "quantize"},
             artifact=name,
         ),
     )

@@ -99,7 +99,7 @@ def _folded_units(shape: ModelShape) -> list[str]:
     return [
         fold.unit
         for fold in family_of(shape.model_type).folds
-        if not fold.needs_equal_shapes or linears[fold.into][0] == shape.units[fold.unit][0][1]
+        if fold.into not in linears or fold.holds(linears[fold.into][0], shape.units[fold.unit][0][1])
     ]
 
 
@@ -109,7 +109,7 @@ def _codes(params: QuantizeParams, shape: ModelShape) -> Work:
     for name, (outputs, inputs) in shape.linears.items():
         size = outputs * inputs
         work += amounts(rounding=2 * size)
-        if not name.endswith(("q_proj", "k_proj")):
+        if not name.endswith(("q_proj", "k_proj", "qkv_proj")):
             step = matmul(outputs, inputs, params.group_size)
             step += amounts(rounding=size, elementwise=CLIP_PASSES * size, call=CALLS_PER_CLIP)
             step += fresh(outputs, inputs, ROUNDING_TENSORS + CLIP_PASSES)

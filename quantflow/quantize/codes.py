@@ -10,6 +10,7 @@ from torch import Tensor
 
 from quantflow.errors import StoreError
 from quantflow.model.safetensors_file import SafetensorsFile, TensorSpec, write_safetensors
+from quantflow.quantize.grid import Grid, encode
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,19 @@ def dequantize(codes: LinearCodes) -> Tensor:
     weight.sub_(codes.zero_points.to(torch.float32).unsqueeze(-1))
     weight.mul_(codes.scales.to(torch.float32).unsqueeze(-1))
     return weight.reshape(rows, columns)
+
+
+def grid_codes(weight: Tensor, grid: Grid) -> LinearCodes:
+    """The nearest codes of a weight `[out, in]` on a grid of consecutive groups, in main memory."""
+    groups = weight.reshape(*grid.scales.shape, -1)
+    q = encode(groups, grid).to(torch.uint8).reshape(weight.shape)
+    return LinearCodes(
+        q=q.cpu(),
+        scales=grid.scales.half().cpu(),
+        zero_points=grid.zero_points.to(torch.uint8).cpu(),
+        bits=grid.bits,
+        group_size=groups.shape[-1],
+    )
 
 
 def save_block(path: Path, block: BlockCodes) -> None:

@@ -81,20 +81,11 @@ class QuantizeParams(StageParams):
     """Parameters of the quantize stage.
 
     Attributes:
-        method: Algorithm that chooses the codes.
-        bits: Width of a code.
-        group_size: Input channels that share a scale and a zero point.
+        candidates: What weights are quantized in, one after the other from one calibration; each once.
         device: `cpu` or `cuda`.
         batch_tokens: Calibration tokens that pass a block at once, at most (at least one window does).
     """
 
-    method: Literal["awq"]
-    bits: Literal[4]
-    group_size: int = Field(gt=0)
+    candidates: tuple[Scheme, ...]
     device: Literal["cpu", "cuda"]
     batch_tokens: int = Field(gt=0)
-
-    @property
-    def scheme(self) -> Scheme:
-        """How weights are quantized."""
-        return Scheme(method=self.method, bits=self.bits, group_size=self.group_size)
