@@ -82,7 +82,7 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
     units = units_of(family, blocks)
     kept = {unit: linears for unit, linears in units.items() if not quantized.intersection(linears)}
     config = artifact_config(checkpoint, half_name)
-    config["quantization_config"] = LAYOUTS[params.format].config(params.scheme, kept)
+    config["quantization_config"] = LAYOUTS[params.format].config(params.scheme, kept, family.outside)
     for name, content in {CONFIG_FILE: config, **shard_index(shards)}.items():
         write_json(folder / name, content)
     copy_companions(checkpoint, folder)

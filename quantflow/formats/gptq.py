@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from quantflow.model.safetensors_file import TensorSpec
+from quantflow.model.units import HEAD
 from quantflow.quantize.codes import LinearCodes
 from quantflow.quantize.params import Scheme
 
@@ -141,12 +142,15 @@ def mixes_groups(scheme: Scheme) -> bool:
     return scheme.desc_act and not scheme.static_groups and scheme.group_size != -1
 
 
-def quantization_config(scheme: Scheme, kept: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def quantization_config(
+    scheme: Scheme, kept: Mapping[str, tuple[str, ...]], outside: tuple[str, ...]
+) -> dict[str, Any]:
     """The `quantization_config` of config.json.
 
     Args:
         scheme: How weights are quantized.
         kept: Unit of a block, e.g. `model.layers.0.qkv`, that is not quantized → its linears' full names.
+        outside: Linears outside the blocks, which are never quantized.
     """
     config: dict[str, Any] = {
         "quant_method": "gptq",
@@ -158,8 +162,10 @@ def quantization_config(scheme: Scheme, kept: Mapping[str, tuple[str, ...]]) -> 
         "lm_head": False,
         "pack_dtype": "int32",
     }
-    if kept:
-        config["dynamic"] = {f"-:{_pattern(unit, linears)}": {} for unit, linears in sorted(kept.items())}
+    patterns = [_pattern(unit, linears) for unit, linears in sorted(kept.items())]
+    patterns += [f"^{re.escape(name)}$" for name in outside if name != HEAD]
+    if patterns:
+        config["dynamic"] = {f"-:{pattern}": {} for pattern in patterns}
     return config
 
 

@@ -23,6 +23,7 @@ from quantflow.quantize.codes import LinearCodes, dequantize
 from quantflow.quantize.params import Scheme
 
 WIDTHS = (2, 3, 4, 8)
+OUTSIDE = ("lm_head",)
 
 
 def described_packing(values: NDArray[np.uint8], bits: int) -> NDArray[np.int64]:
@@ -194,7 +195,7 @@ def scheme(**changes: object) -> Scheme:
 
 
 def test_config_says_version_1_and_what_loaders_ask_for() -> None:
-    assert quantization_config(scheme(), {}) == {
+    assert quantization_config(scheme(), {}, OUTSIDE) == {
         "quant_method": "gptq",
         "checkpoint_format": "gptq",
         "bits": 4,
@@ -217,7 +218,7 @@ def test_config_says_version_1_and_what_loaders_ask_for() -> None:
 def test_desc_act_is_told_to_loaders_only_where_groups_are_not_consecutive(
     changes: dict[str, object], told: bool
 ) -> None:
-    assert quantization_config(scheme(**changes), {})["desc_act"] is told
+    assert quantization_config(scheme(**changes), {}, OUTSIDE)["desc_act"] is told
 
 
 def test_kept_units_are_excluded_by_their_linears_and_by_what_runtimes_fuse_them_into() -> None:
@@ -226,10 +227,11 @@ def test_kept_units_are_excluded_by_their_linears_and_by_what_runtimes_fuse_them
         "model.layers.1.qkv": tuple(f"{attention}.{name}_proj" for name in "qkv"),
         "model.layers.1.down": (f"{mlp}.down_proj",),
     }
-    dynamic = quantization_config(scheme(), kept)["dynamic"]
+    dynamic = quantization_config(scheme(), kept, (*OUTSIDE, "model.project_in"))["dynamic"]
     assert set(dynamic) == {
         r"-:^model\.layers\.1\.self_attn\.(q_proj|k_proj|v_proj|qkv_proj)$",
         r"-:^model\.layers\.1\.mlp\.(down_proj)$",
+        r"-:^model\.project_in$",
     }
     assert all(value == {} for value in dynamic.values())
     patterns = [re.compile(key.removeprefix("-:")) for key in dynamic]
