@@ -47,7 +47,9 @@ class ArtifactCodes:
         linears = {name: linear for name, linear in codes.linears.items() if name not in kept}
         for name in undone & linears.keys() & {fold.removesuffix(WEIGHT) for fold in codes.folds}:
             linears[name] = _unfolded(name, linears[name], codes.folds[name + WEIGHT])
-        folds = {name: scale for name, scale in codes.folds.items() if name.removesuffix(WEIGHT) not in undone}
+        folds = {
+            name: scale for name, scale in codes.folds.items() if name.removesuffix(WEIGHT) not in undone
+        }
         return BlockCodes(linears, folds)
 
     def _kept_linears(self, block: int) -> frozenset[str]:

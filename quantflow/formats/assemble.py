@@ -82,7 +82,7 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
     units = units_of(family, blocks)
     kept = {unit: linears for unit, linears in units.items() if not quantized.intersection(linears)}
     config = artifact_config(checkpoint, half_name)
-    config["quantization_config"] = LAYOUTS[params.format].config(params.scheme, kept)
+    config["quantization_config"] = LAYOUTS[params.format].config(params.scheme, kept, family.outside)
     for name, content in {CONFIG_FILE: config, **shard_index(shards)}.items():
         write_json(folder / name, content)
     copy_companions(checkpoint, folder)
@@ -155,7 +155,9 @@ def _check_codes(name: str, codes: LinearCodes, shape: tuple[int, ...], scheme: 
     if scheme.symmetric and bool((codes.zero_points != 1 << (scheme.bits - 1)).any()):
         raise QuantizationError("has zero points beside the middle in a symmetric scheme", where=name)
     if codes.group_index is not None and not mixes_groups(scheme):
-        raise QuantizationError("has groups that are not consecutive in a scheme without desc_act", where=name)
+        raise QuantizationError(
+            "has groups that are not consecutive in a scheme without desc_act", where=name
+        )
 
 
 def _kept_pieces(

@@ -56,7 +56,9 @@ def obstacle(outputs: int, inputs: int, bits: int) -> str:
     return f"AWQ packs multiples of {PACKED} outputs" if outputs % PACKED else ""
 
 
-def linear_specs(linear: str, outputs: int, inputs: int, bits: int, group_size: int) -> tuple[TensorSpec, ...]:
+def linear_specs(
+    linear: str, outputs: int, inputs: int, bits: int, group_size: int
+) -> tuple[TensorSpec, ...]:
     """The tensors that a quantized linear is stored as."""
     return (
         TensorSpec(linear + QWEIGHT, torch.int32, (inputs, outputs // PACKED)),
@@ -97,13 +99,16 @@ def linear_codes(parts: Mapping[str, Tensor], bits: int, group_size: int) -> Lin
     )
 
 
-def quantization_config(scheme: Scheme, kept: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def quantization_config(
+    scheme: Scheme, kept: Mapping[str, tuple[str, ...]], outside: tuple[str, ...]
+) -> dict[str, Any]:
     """The `quantization_config` of config.json.
 
     Args:
         scheme: How weights are quantized.
         kept: Unit of a block that is not quantized → its linears' full names. Runtimes that fuse them look
             for each by its own name.
+        outside: Linears outside the blocks, which are never quantized.
     """
     linears = sorted(linear for names in kept.values() for linear in names)
     return {
@@ -112,5 +117,5 @@ def quantization_config(scheme: Scheme, kept: Mapping[str, tuple[str, ...]]) -> 
         "bits": BITS,
         "group_size": scheme.group_size,
         "zero_point": True,
-        "modules_to_not_convert": ["lm_head", *linears],
+        "modules_to_not_convert": [*outside, *linears],
     }

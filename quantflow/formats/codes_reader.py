@@ -23,8 +23,8 @@ class CodesReader:
         folder: The artifact.
         layout: How its linears' codes lie on disk.
         bits: Width of a code.
-        sizes: The specs of a linear's parts by suffix → its outputs, inputs and group size. Raises ArtifactError
-            where they cannot be told.
+        sizes: The specs of a linear's parts by suffix → its outputs, inputs and group size. Raises
+            ArtifactError where they cannot be told.
         excluded: Name of a linear → why a runtime would not take it for quantized, a clause, or nothing.
         verify: Raises ArtifactError if a linear's codes are not what its config.json promises.
 
@@ -49,9 +49,7 @@ class CodesReader:
         self._verify = verify
         self._reader = SafetensorsReader(folder, ArtifactError)
         stored = self._reader.names()
-        linears = {
-            name.removesuffix(part) for name in stored for part in layout.parts if name.endswith(part)
-        }
+        linears = {name.removesuffix(part) for name in stored for part in layout.parts if name.endswith(part)}
         self._group_sizes = {linear: self._check(linear, sizes, excluded) for linear in sorted(linears)}
         parts = {linear + part for linear in linears for part in layout.parts}
         self._names = (stored - parts) | {linear + WEIGHT for linear in linears}
@@ -115,8 +113,8 @@ class CodesReader:
             spec = found[expected.name.removeprefix(linear)]
             if spec != expected:
                 raise ArtifactError(
-                    f"is {spec.dtype} {list(spec.shape)}; with {self._bits} bits in groups of {group_size} it "
-                    f"has to be {expected.dtype} {list(expected.shape)}",
+                    f"is {spec.dtype} {list(spec.shape)}; with {self._bits} bits in groups of {group_size} "
+                    f"it has to be {expected.dtype} {list(expected.shape)}",
                     where=f"{self.folder}: {expected.name}",
                     hint=DAMAGED,
                 )
@@ -125,6 +123,4 @@ class CodesReader:
 
 def unreadable(folder: Path, spec: TensorSpec, why: str) -> ArtifactError:
     """The error for a part whose shape makes no sense by itself."""
-    return ArtifactError(
-        f"has shape {list(spec.shape)}, {why}", where=f"{folder}: {spec.name}", hint=DAMAGED
-    )
+    return ArtifactError(f"has shape {list(spec.shape)}, {why}", where=f"{folder}: {spec.name}", hint=DAMAGED)

@@ -3,8 +3,8 @@
 A linear layer of `in` inputs and `out` outputs in groups is stored as `qweight` int32 `[in·bits/32, out]`,
 `qzeros` int32 `[groups, out·bits/32]`, `scales` float16 `[groups, out]` and `g_idx` int32 `[in]`, and stands
 for W[o, i] = (q[i, o] - zero[g_idx[i], o]) * scale[g_idx[i], o]. Value n of a stream has bits n·bits and
-following of its words, lowest first; with 3 bits values 10 and 21 of each 32 straddle two words. `qzeros` holds
-zero points minus one. vLLM, SGLang, GPTQModel and the ONNX Runtime GenAI builder read it.
+following of its words, lowest first; with 3 bits values 10 and 21 of each 32 straddle two words. `qzeros`
+holds zero points minus one. vLLM, SGLang, GPTQModel and the ONNX Runtime GenAI builder read it.
 """
 
 import math
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from quantflow.model.safetensors_file import TensorSpec
+from quantflow.model.units import HEAD
 from quantflow.quantize.codes import LinearCodes
 from quantflow.quantize.params import Scheme
 
@@ -80,7 +81,9 @@ def obstacle(outputs: int, inputs: int, bits: int) -> str:
     return ""
 
 
-def linear_specs(linear: str, outputs: int, inputs: int, bits: int, group_size: int) -> tuple[TensorSpec, ...]:
+def linear_specs(
+    linear: str, outputs: int, inputs: int, bits: int, group_size: int
+) -> tuple[TensorSpec, ...]:
     """The tensors that a quantized linear is stored as."""
     groups = inputs // group_size
     return (
@@ -95,7 +98,8 @@ def linear_tensors(linear: str, codes: LinearCodes) -> Mapping[str, Tensor]:
     """A linear's codes as the tensors of `linear_specs`, by name.
 
     Raises:
-        ValueError: If a zero point is 0: stored minus one it would wrap around, which readers undo differently.
+        ValueError: If a zero point is 0: stored minus one it would wrap around, and readers differ in what
+            they make of that.
     """
     if codes.zero_points.numel() and int(codes.zero_points.min()) < 1:
         raise ValueError("a zero point is 0, which version 1 of the GPTQ layout cannot store")
@@ -138,12 +142,15 @@ def mixes_groups(scheme: Scheme) -> bool:
     return scheme.desc_act and not scheme.static_groups and scheme.group_size != -1
 
 
-def quantization_config(scheme: Scheme, kept: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def quantization_config(
+    scheme: Scheme, kept: Mapping[str, tuple[str, ...]], outside: tuple[str, ...]
+) -> dict[str, Any]:
     """The `quantization_config` of config.json.
 
     Args:
         scheme: How weights are quantized.
         kept: Unit of a block, e.g. `model.layers.0.qkv`, that is not quantized → its linears' full names.
+        outside: Linears outside the blocks, which are never quantized.
     """
     config: dict[str, Any] = {
         "quant_method": "gptq",
@@ -155,8 +162,10 @@ def quantization_config(scheme: Scheme, kept: Mapping[str, tuple[str, ...]]) -> 
         "lm_head": False,
         "pack_dtype": "int32",
     }
-    if kept:
-        config["dynamic"] = {f"-:{_pattern(unit, linears)}": {} for unit, linears in sorted(kept.items())}
+    patterns = [_pattern(unit, linears) for unit, linears in sorted(kept.items())]
+    patterns += [f"^{re.escape(name)}$" for name in outside if name != HEAD]
+    if patterns:
+        config["dynamic"] = {f"-:{pattern}": {} for pattern in patterns}
     return config
 
 

@@ -109,7 +109,9 @@ def _settings(settings: dict[str, Any], where: str) -> _Settings:
         )
     if type(bits) is not int or bits not in get_args(Bits):
         allowed = ", ".join(map(str, get_args(Bits)))
-        raise ArtifactError(f"quantization_config has bits {bits!r}; it has to be one of {allowed}", where=where)
+        raise ArtifactError(
+            f"quantization_config has bits {bits!r}; it has to be one of {allowed}", where=where
+        )
     if type(group_size) is not int or not (group_size == -1 or group_size > 0):
         raise ArtifactError(
             f"quantization_config has group_size {group_size!r}; it has to be a positive whole number or -1",
@@ -118,14 +120,18 @@ def _settings(settings: dict[str, Any], where: str) -> _Settings:
     flags = {key: settings.get(key) for key in ("sym", "desc_act")}
     for key, value in flags.items():
         if not isinstance(value, bool):
-            raise ArtifactError(f"quantization_config has {key} {value!r}; it has to be true or false", where=where)
+            raise ArtifactError(
+                f"quantization_config has {key} {value!r}; it has to be true or false", where=where
+            )
     excluded = _excluded(settings.get("dynamic") or {}, where)
     return _Settings(bits, group_size, bool(flags["sym"]), bool(flags["desc_act"]), excluded)
 
 
 def _excluded(dynamic: object, where: str) -> tuple[re.Pattern[str], ...]:
     if not isinstance(dynamic, dict):
-        raise ArtifactError(f"quantization_config has dynamic {dynamic!r}; it has to be an object", where=where)
+        raise ArtifactError(
+            f"quantization_config has dynamic {dynamic!r}; it has to be an object", where=where
+        )
     patterns = []
     for key in dynamic:
         if not key.startswith(EXCLUDES):
@@ -138,6 +144,7 @@ def _excluded(dynamic: object, where: str) -> tuple[re.Pattern[str], ...]:
             patterns.append(re.compile(key.removeprefix(EXCLUDES)))
         except re.error as error:
             raise ArtifactError(
-                f"quantization_config has a dynamic key that is no regular expression, {key!r}: {error}", where=where
+                f"quantization_config has a dynamic key that is no regular expression, {key!r}: {error}",
+                where=where,
             ) from error
     return tuple(patterns)

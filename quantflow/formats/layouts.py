@@ -25,7 +25,8 @@ class Layout:
         specs: Name, outputs, inputs, bits and group size of a linear → its tensors' names, types and shapes.
         tensors: Name and codes of a linear → its tensors by name.
         codes: Its tensors by suffix, bits and group size → its codes.
-        config: Scheme and the kept units with their linears → `quantization_config` of config.json.
+        config: Scheme, the kept units with their linears, and linears outside the blocks →
+            `quantization_config` of config.json.
     """
 
     parts: tuple[str, ...]
@@ -33,7 +34,7 @@ class Layout:
     specs: Callable[[str, int, int, int, int], tuple[TensorSpec, ...]]
     tensors: Callable[[str, LinearCodes], Mapping[str, Tensor]]
     codes: Callable[[Mapping[str, Tensor], int, int], LinearCodes]
-    config: Callable[[Scheme, Mapping[str, tuple[str, ...]]], dict[str, Any]]
+    config: Callable[[Scheme, Mapping[str, tuple[str, ...]], tuple[str, ...]], dict[str, Any]]
 
 
 LAYOUTS: Mapping[str, Layout] = {

@@ -111,7 +111,7 @@ def plan_entries(
                 raise QuantizationError(
                     f"has {outputs} outputs and {inputs} inputs; {why}",
                     where=linear,
-                    hint="Choose a group_size that divides the inputs of every layer, or keep this layer's unit.",
+                    hint="Choose a group_size that divides the inputs of every layer, or keep its unit.",
                 )
             stored = layout.specs(linear, outputs, inputs, scheme.bits, group_size)
             entries.append(Entry(name, block_of(name, family), linear, stored))

@@ -34,7 +34,8 @@ def open_artifact(folder: Path) -> WeightReader:
         )
     if not isinstance(method, str) or method not in _OPENERS:
         raise ArtifactError(
-            f"quant_method {method!r} is not one QuantFlow reads; {' and '.join(_OPENERS)} are", where=str(path)
+            f"quant_method {method!r} is not one QuantFlow reads; {' and '.join(_OPENERS)} are",
+            where=str(path),
         )
     return _OPENERS[method](folder, settings)
 

@@ -57,15 +57,17 @@ def _unknown(pattern: str, units: Mapping[str, tuple[str, ...]], where: str) -> 
     wholes = [unit for unit, linears in units.items() if any(fnmatchcase(name, pattern) for name in linears)]
     if wholes:
         return RecipeError(
-            f"{pattern!r} means a layer and not a unit: runtimes fuse the layers of a unit, which stay or are "
-            "quantized together",
+            f"{pattern!r} means a layer and not a unit: runtimes fuse the layers of a unit, which stay or "
+            "are quantized together",
             where=where,
             hint=f"Name the unit: {wholes[0]}.",
         )
     names = (*units, HEAD)
     near = difflib.get_close_matches(pattern, names, n=1)
     did = f"Did you mean {near[0]}? " if near else ""
-    first, last = next(iter(units), HEAD), next(reversed(units), HEAD)
+    first, last = next(iter(units), HEAD), [*units, HEAD][len(units) - 1]
     return RecipeError(
-        f"the model has no unit {pattern!r}", where=where, hint=f"{did}Units are {first} to {last}, and {HEAD}."
+        f"the model has no unit {pattern!r}",
+        where=where,
+        hint=f"{did}Units are {first} to {last}, and {HEAD}.",
     )

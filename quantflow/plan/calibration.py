@@ -128,11 +128,11 @@ def _codes(speed: Stopwatch) -> dict[str, float]:
         bits=4,
         group_size=GROUP,
     )
-    qweight, qzeros, scales = linear_tensors("", codes).values()
+    parts = linear_tensors("", codes)
     size = ROWS * COLUMNS
     return {
         "packing": size / speed.fastest(lambda: linear_tensors("", codes)),
-        "unpacking": size / speed.fastest(lambda: dequantize(linear_codes(qweight, qzeros, scales, GROUP))),
+        "unpacking": size / speed.fastest(lambda: dequantize(linear_codes(parts, 4, GROUP))),
     }
 
 

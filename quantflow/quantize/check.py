@@ -84,7 +84,8 @@ def _check_group_size(key: str, group_size: int, shapes: Shapes) -> None:
         nearest = min(fitting, key=lambda size: abs(size - group_size))
         hint = f"The nearest that divides every layer is {nearest}."
     else:
-        hint = f"None of {', '.join(map(str, GROUP_SIZES))} divides every layer; `keep` can leave a unit as it is."
+        sizes = ", ".join(map(str, GROUP_SIZES))
+        hint = f"None of {sizes} divides every layer; `keep` can leave a unit as it is."
     raise RecipeError(
         f"group_size {group_size} does not divide the {width} input channels of {name}", where=key, hint=hint
     )
@@ -107,7 +108,7 @@ def _tell_kernels(key: str, artifact: PlannedArtifact, reporter: Reporter) -> No
         symmetry = "symmetric" if scheme.symmetric else "asymmetric"
         reporter.event(
             "no-marlin-kernel",
-            f"{key} is {symmetry} with {scheme.bits} bits: vLLM's Marlin kernels take symmetric GPTQ with 4 or 8 "
-            "bits only, and slower ones run this.",
+            f"{key} is {symmetry} with {scheme.bits} bits: vLLM's Marlin kernels take symmetric GPTQ with 4 "
+            "or 8 bits only, and slower ones run this.",
             artifact=key,
         )

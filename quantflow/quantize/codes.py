@@ -28,7 +28,7 @@ class LinearCodes:
         zero_points: uint8 `[out, in / group_size]`, each below 2 ** bits.
         bits: Width of a code.
         group_size: Input channels that share a scale and a zero point.
-        group_index: int32 `[in]`, the group of every input where groups are not consecutive inputs, else None.
+        group_index: int32 `[in]`, the group of every input; None where groups are consecutive inputs.
 
     Raises:
         ValueError: If dtypes or shapes are not these.

@@ -42,7 +42,7 @@ class Scheme(StageParams):
         parts = [self.method, f"w{self.bits}", group, "sym" if self.symmetric else "asym"]
         parts += ["act"] if self.desc_act else []
         parts += ["static"] if self.static_groups else []
-        parts += [f"d{self.damping:g}"] if self.damping != DEFAULT_DAMPING else []
+        parts += [f"d{self.damping}"] if self.damping != DEFAULT_DAMPING else []
         parts += ["mse"] if self.scale_search == "mse" else []
         return "-".join(parts)
 

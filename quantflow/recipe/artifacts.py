@@ -27,9 +27,9 @@ class _QuantizedArtifact(_Artifact):
     keep: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         strict=False,
         default=(),
-        description="Units that stay in the model's own 16-bit type, by name or pattern: model.layers.0.down, "
-        "*.down, model.layers.[01].*. A block's units are qkv, o, gate_up and down; lm_head stays always. "
-        "Default: [].",
+        description="Units that stay in the model's own 16-bit type, by name or pattern: "
+        "model.layers.0.down, *.down, model.layers.[01].*. A block's units are qkv, o, gate_up and "
+        "down; lm_head stays always. Default: [].",
     )
 
 
@@ -39,8 +39,8 @@ class AwqArtifact(_QuantizedArtifact):
     format: Literal["awq"] = Field(description="File format: awq (AutoAWQ's gemm layout).")
     method: Literal["awq", "rtn", "awq+gptq"] = Field(
         default="awq",
-        description="Quantization method: awq (activation-aware scales), rtn (rounding to nearest, which needs "
-        "no calibration) or awq+gptq (GPTQ's rounding after AWQ's scales). Default: awq.",
+        description="Quantization method: awq (activation-aware scales), rtn (rounding to nearest, which "
+        "needs no calibration) or awq+gptq (GPTQ's rounding after AWQ's scales). Default: awq.",
     )
     bits: Literal[4] = Field(description="Bits per weight: 4.")
     group_size: Literal[32, 64, 128] = Field(
@@ -56,46 +56,46 @@ class GptqArtifact(_QuantizedArtifact):
     format: Literal["gptq"] = Field(description="File format: gptq (AutoGPTQ's layout, version 1).")
     method: Literal["gptq", "rtn"] = Field(
         default="gptq",
-        description="Quantization method: gptq (rounding column by column, each error made up for in the columns "
-        "after it) or rtn (rounding to nearest, which needs no calibration). Default: gptq.",
+        description="Quantization method: gptq (rounding column by column, each error made up for in the "
+        "columns after it) or rtn (rounding to nearest, which needs no calibration). Default: gptq.",
     )
     bits: Literal[2, 3, 4, 8] = Field(description="Bits per weight: 2, 3, 4 or 8.")
     group_size: Literal[-1, 32, 64, 128] = Field(
         default=128,  # what GPTQ models are published with and kernels are tuned for
-        description="Input channels that share one scale and zero point: 32, 64 or 128, which has to divide the "
-        "input width of every layer, or -1 for all of a layer's. Default: 128.",
+        description="Input channels that share one scale and zero point: 32, 64 or 128, which has to divide "
+        "the input width of every layer, or -1 for all of a layer's. Default: 128.",
     )
     symmetric: bool = Field(
         default=True,
-        description="Whether zero is in the middle of the grid, as vLLM's fast Marlin kernels need it. Default: "
-        "true.",
+        description="Whether zero is in the middle of the grid, as vLLM's fast Marlin kernels need it. "
+        "Default: true.",
     )
     desc_act: bool = Field(
         default=False,
-        description="Whether gptq takes the columns by descending activation: closer to the model, slower to run "
-        "unless static_groups. Default: false.",
+        description="Whether gptq takes the columns by descending activation: closer to the model, slower to "
+        "run unless static_groups. Default: false.",
     )
     static_groups: bool = Field(
         default=False,
-        description="Whether gptq fixes the scales of all groups before it changes any weight; groups then stay "
-        "consecutive under desc_act. Default: false.",
+        description="Whether gptq fixes the scales of all groups before it changes any weight; groups then "
+        "stay consecutive under desc_act. Default: false.",
     )
     damping: float = Field(
         default=DEFAULT_DAMPING,
         gt=0,
         le=1,
-        description="What gptq adds to the Hessian's diagonal, as a part of its mean: more is stabler and less "
-        f"exact. Raised by itself, with an event, where it is not enough. Default: {DEFAULT_DAMPING}.",
+        description="What gptq adds to the Hessian's diagonal, as a part of its mean: more is stabler and "
+        f"less exact. Raised by itself, with an event, where it is not enough. Default: {DEFAULT_DAMPING}.",
     )
     scale_search: Literal["minmax", "mse"] = Field(
         default="mse",
-        description="How a group's scale is found: minmax spans the weights' range, mse searches for the least "
-        "squared error of the weights. Default: mse.",
+        description="How a group's scale is found: minmax spans the weights' range, mse searches for the "
+        "least squared error of the weights. Default: mse.",
     )
     refine: bool = Field(
         default=True,
-        description="Whether gptq makes the codes once more, each block seeing the quantized ones before it, and "
-        "the better of the two by KL on the selection documents is taken. Default: true.",
+        description="Whether gptq makes the codes once more, each block seeing the quantized ones before it, "
+        "and the better of the two by KL on the selection documents is taken. Default: true.",
     )
 
     @property

@@ -72,7 +72,9 @@ def test_a_kept_unit_takes_back_the_scale_that_was_folded_before_it(source: Path
         assert torch.equal(weight, expected), name
 
 
-def test_codes_before_a_kept_unit_stay_and_their_scales_take_the_fold_back(source: Path, tmp_path: Path) -> None:
+def test_codes_before_a_kept_unit_stay_and_their_scales_take_the_fold_back(
+    source: Path, tmp_path: Path
+) -> None:
     blocks = rounded_blocks(source, into_linears=True)
     artifact = assembled(tmp_path, source, blocks, "bfloat16", params=keeping(PARAMS, "model.layers.0.o"))
     name = "model.layers.0.self_attn.v_proj"
@@ -153,7 +155,10 @@ def test_codes_that_gptq_cannot_hold_are_refused_with_their_layer(source: Path, 
 def test_patterns_mean_whole_units() -> None:
     assert kept_units(("model.layers.1.qkv",), LLAMA, 3) == {"model.layers.1.qkv"}
     assert kept_units(("*.down",), LLAMA, 2) == {"model.layers.0.down", "model.layers.1.down"}
-    assert kept_units(("model.layers.[02].o", "lm_head"), LLAMA, 3) == {"model.layers.0.o", "model.layers.2.o"}
+    assert kept_units(("model.layers.[02].o", "lm_head"), LLAMA, 3) == {
+        "model.layers.0.o",
+        "model.layers.2.o",
+    }
     assert kept_units((), LLAMA, 3) == frozenset()
 
 
@@ -161,7 +166,11 @@ def test_patterns_mean_whole_units() -> None:
     ("pattern", "message", "hint"),
     [
         ("model.layers.1.dwn", "no unit 'model.layers.1.dwn'", "Did you mean model.layers.1.down?"),
-        ("model.layers.3.down", "no unit", "Units are model.layers.0.qkv to model.layers.2.down, and lm_head."),
+        (
+            "model.layers.3.down",
+            "no unit",
+            "Units are model.layers.0.qkv to model.layers.2.down, and lm_head.",
+        ),
         ("*.q_proj", "means a layer and not a unit", "Name the unit: model.layers.0.qkv."),
         ("*", "keeps every unit", "format: hf"),
     ],
@@ -173,7 +182,9 @@ def test_what_means_no_unit_is_refused_with_the_nearest(pattern: str, message: s
     assert refused.value.where == "artifacts[0].keep"
 
 
-def test_scheme_settings_that_awq_does_not_use_are_not_in_its_provenance(source: Path, tmp_path: Path) -> None:
+def test_scheme_settings_that_awq_does_not_use_are_not_in_its_provenance(
+    source: Path, tmp_path: Path
+) -> None:
     artifact = assembled(tmp_path, source, rounded_blocks(source), "bfloat16")
     provenance = json.loads((artifact.folder / "quantflow.json").read_text())
     assert AWQ.damping == 0.01

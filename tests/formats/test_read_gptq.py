@@ -160,7 +160,9 @@ def test_mixed_groups_are_read_where_config_tells_of_them(act_order: Assembled) 
     assert torch.equal(reader.read(f"{LINEAR}.weight"), expected)
 
 
-def test_mixed_groups_that_a_runtime_would_not_look_at_are_refused(act_order: Assembled, tmp_path: Path) -> None:
+def test_mixed_groups_that_a_runtime_would_not_look_at_are_refused(
+    act_order: Assembled, tmp_path: Path
+) -> None:
     with pytest.raises(ArtifactError, match=r"not consecutive inputs although .* desc_act"):
         open_artifact(changed(act_order, tmp_path, desc_act=False)).read(f"{LINEAR}.weight")
 
@@ -170,7 +172,9 @@ def test_groups_that_are_not_there_or_of_another_size_are_refused(
     act_order: Assembled, tmp_path: Path, spoil: Callable[[torch.Tensor], object]
 ) -> None:
     folder = changed(act_order, tmp_path, lambda tensors: spoil(tensors[f"{LINEAR}.g_idx"]))
-    with pytest.raises(ArtifactError, match=f"{LINEAR}.g_idx: does not share 64 inputs out to 2 groups of 32"):
+    with pytest.raises(
+        ArtifactError, match=f"{LINEAR}.g_idx: does not share 64 inputs out to 2 groups of 32"
+    ):
         open_artifact(folder).read(f"{LINEAR}.weight")
 
 
