@@ -31,7 +31,7 @@ def inspect_blocks(model: Any, config: Any) -> Family:
             attention, or weights that are no `nn.Linear`.
     """
     kind = str(config.model_type)
-    path, blocks = _find_blocks(model, kind, int(config.num_hidden_layers))
+    path, blocks = _find_blocks(model, kind, int(getattr(config, "num_hidden_layers", 0)))
     first = blocks[0]
     for name, module in first.named_modules():
         if _EXPERTS.search(type(module).__name__):
@@ -99,7 +99,8 @@ def _units(linears: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if linear in placed:
             continue
         parent, _, leaf = linear.rpartition(".")
-        unit, members = linear, (linear,)
+        unit = linear
+        members: tuple[str, ...] = (linear,)
         for fused, names in FUSED_BY_RUNTIMES.items():
             full = tuple(f"{parent}.{name}" if parent else name for name in names)
             if leaf in names and set(full) <= set(linears):

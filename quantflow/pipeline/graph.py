@@ -57,6 +57,11 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                     "data.calibration.length": data.calibration.length,
                     "data.evaluation.length": data.evaluation.length,
                 },
+                methods={
+                    f"artifacts[{index}].method": artifact.method
+                    for index, artifact in enumerate(recipe.artifacts)
+                    if isinstance(artifact, AwqArtifact)
+                },
             ),
             inputs={"source": "source"},
         ),

@@ -14,10 +14,12 @@ class CheckParams(StageParams):
     Attributes:
         group_sizes: Key of the recipe → input channels that share a scale.
         window_lengths: Key of the recipe → length of the windows it asks for, tokens.
+        methods: Key of the recipe → algorithm that is to choose codes.
     """
 
     group_sizes: Mapping[str, int]
     window_lengths: Mapping[str, int]
+    methods: Mapping[str, str] = Field(default_factory=dict)
 
 
 class QuantizeParams(StageParams):
