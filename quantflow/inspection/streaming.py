@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from quantflow.errors import QuantFlowError, RecipeError
+from quantflow.errors import QuantFlowError
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.families import Family
+from quantflow.model.supported import refusal
 
 LENGTH = 24
 """Tokens of a window: enough for positions and masks to matter."""
@@ -34,7 +35,7 @@ def check_streaming(decoder: StreamedDecoder) -> None:
     except QuantFlowError:
         raise
     except Exception as cause:  # code that nobody has tried in this way can fail in any way
-        raise _refused(kind, f"running it block by block fails: {type(cause).__name__}: {cause}") from cause
+        raise refusal(kind, f"running it block by block fails: {type(cause).__name__}: {cause}") from cause
 
 
 @torch.no_grad()
@@ -52,9 +53,9 @@ def _compare(decoder: StreamedDecoder, kind: str) -> None:
     plain = decoder.plain_logits(ids).float()
     allowed = MOST_DIFFERENCE * float(plain.abs().max())
     if float((streamed - plain).abs().max()) > allowed:
-        raise _refused(kind, "block by block it computes something else than by itself")
+        raise refusal(kind, "block by block it computes something else than by itself")
     if float((plain[0, :-1] - plain[1, :-1]).abs().max()) > allowed:
-        raise _refused(kind, "its attention sees later tokens, so that it is no causal language model")
+        raise refusal(kind, "its attention sees later tokens, so that it is no causal language model")
 
 
 @contextmanager
@@ -76,19 +77,11 @@ def _listening(block: nn.Module, family: Family) -> Iterator[dict[str, list[Tens
 def _check_inputs(inputs: dict[str, list[Tensor]], family: Family, kind: str, block: int) -> None:
     for linear, seen in inputs.items():
         if not seen:
-            raise _refused(kind, f"block {block} does not call {linear} as a layer")
+            raise refusal(kind, f"block {block} does not call {linear} as a layer")
     for unit, linears in family.units.items():
         if not all(_equal(inputs[linears[0]], inputs[linear]) for linear in linears):
-            raise _refused(kind, f"in block {block} the layers of {unit} have different inputs")
+            raise refusal(kind, f"in block {block} the layers of {unit} have different inputs")
 
 
 def _equal(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
     return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-
-def _refused(kind: str, why: str) -> RecipeError:
-    return RecipeError(
-        f"models of type {kind!r} are not supported: {why}",
-        where="model.source",
-        hint="docs/models.md lists architectures that are.",
-    )

@@ -25,12 +25,17 @@ def require_supported(config: Mapping[str, Any]) -> None:
     """
     why = next(_objections(config), "")
     if why:
-        raise RecipeError(
-            f"models of type {config['model_type']!r} are not supported: {why}",
-            where="model.source",
-            hint=f"Listed are {', '.join(sorted(FAMILIES))}; of others, decoders of uniform blocks of "
-            "attention and dense linears can be used.",
-        )
+        raise refusal(config["model_type"], why)
+
+
+def refusal(model_type: str, why: str) -> RecipeError:
+    """What a model that cannot be used is answered with."""
+    return RecipeError(
+        f"models of type {model_type!r} are not supported: {why}",
+        where="model.source",
+        hint=f"Listed are {', '.join(sorted(FAMILIES))}; of others, decoders of uniform blocks of attention "
+        "and dense linears can be used.",
+    )
 
 
 def _objections(config: Mapping[str, Any]) -> Iterator[str]:
