@@ -59,7 +59,7 @@ def calibrate_blocks(
 def calibrate_sequentially(
     states: BlockPass, units: Mapping[str, Sequence[str]], advance: Callable[[int], None]
 ) -> Generator[CalibratedBlock]:
-    """As `calibrate_blocks`, but each block sees what those before it, as the caller left them, make of the text.
+    """As `calibrate_blocks`, but each block sees what those before it make of the text as they were left.
 
     The caller gives the block the weights that it is to have from then on before it asks for the next. Takes
     two forwards: one for a block's statistics, with the weights it has, and one with those it was given.

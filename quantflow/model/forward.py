@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from quantflow.model.decoder import BlockCall, StreamedDecoder
+from quantflow.model.block_call import BlockCall
+from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.passes import PassProgress, state_of
 from quantflow.model.safetensors_file import SafetensorsFile
 from quantflow.pipeline.events import Reporter

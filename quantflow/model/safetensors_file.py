@@ -200,9 +200,9 @@ def write_safetensors(
             file.truncate(start + end)
             for name, tensor in tensors:
                 spec, begin = places[name]
-                at, is_whole = filled.get(name, 0), tuple(tensor.shape) == spec.shape
+                at, fits = filled.get(name, 0), tensor.dim() == 1 or tuple(tensor.shape) == spec.shape
                 filled[name] = at + tensor.nbytes
-                if tensor.dtype != spec.dtype or filled[name] > spec.bytes or not (is_whole or tensor.dim() == 1):
+                if tensor.dtype != spec.dtype or filled[name] > spec.bytes or not fits:
                     raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, planned as {spec}")
                 file.seek(start + begin + at)
                 file.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -172,8 +172,8 @@ def _tell_unlisted(folder: Path, model_type: str, reporter: Reporter) -> None:
     if not family.listed:
         reporter.event(
             "unlisted-architecture",
-            f"Models of type {model_type!r} are not among those that QuantFlow lists: blocks and linears were "
-            f"found by looking at the model, and no scales are folded.",
+            f"Models of type {model_type!r} are not among those that QuantFlow lists: blocks and linears "
+            "were found by looking at the model, and no scales are folded.",
             blocks=family.blocks,
             units={unit: list(linears) for unit, linears in family.units.items()},
         )

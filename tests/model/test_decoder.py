@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from quantflow.errors import RecipeError, SourceError
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.families import FAMILIES, family_of
+from quantflow.model.families import FAMILIES
 from quantflow.model.forward import final_hidden
 from quantflow.model.weights import SafetensorsReader
 from tests.reporting import RecordingReporter
@@ -238,17 +238,3 @@ def test_a_config_that_cannot_be_read_is_the_source_s_fault(tiny_llama: Path, tm
     (folder / "config.json").write_text("{")
     with pytest.raises(SourceError, match=r"config\.json"):
         StreamedDecoder(folder, SafetensorsReader(folder))
-
-
-@pytest.mark.parametrize("kind", sorted(FAMILIES))
-def test_a_family_names_every_linear_of_a_block_once_and_modules_that_exist(
-    kind: str, tmp_path: Path
-) -> None:
-    folder = random_model(tmp_path, tiny_config(kind))
-    family = family_of(kind)
-    with StreamedDecoder(folder, SafetensorsReader(folder)).loaded_block(0) as block:
-        linears = {name for name, module in block.named_modules() if isinstance(module, torch.nn.Linear)}
-        assert sorted(family.linears) == sorted(linears)
-        for fold in family.folds:
-            block.get_submodule(fold.into)
-            assert fold.unit in family.units
