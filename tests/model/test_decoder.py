@@ -238,3 +238,23 @@ def test_a_config_that_cannot_be_read_is_the_source_s_fault(tiny_llama: Path, tm
     (folder / "config.json").write_text("{")
     with pytest.raises(SourceError, match=r"config\.json"):
         StreamedDecoder(folder, SafetensorsReader(folder))
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_embedding_by_rows_is_embedding_by_the_whole_table(tmp_path: Path, kind: str) -> None:
+    folder = random_model(tmp_path, tiny_config(kind))
+    decoder = StreamedDecoder(folder, SafetensorsReader(folder))
+    ids = torch.tensor([[7, 399, 7, 0], [3, 4, 5, 398]])
+    by_rows, calls = decoder.embed(ids)
+    with decoder.loaded_embedding():
+        whole, same_calls = decoder.embed(ids)
+    assert torch.equal(by_rows, whole)
+    assert len(calls) == len(same_calls)
+    assert all(parameter.is_meta for parameter in decoder._model.parameters())
+
+
+def test_a_token_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    folder = random_model(tmp_path, tiny_config())
+    decoder = StreamedDecoder(folder, SafetensorsReader(folder))
+    with pytest.raises(SourceError, match="has 400 rows, not 401"):
+        decoder.embed(torch.tensor([[1, 400]]))

@@ -12,7 +12,7 @@ from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.families import FAMILIES, Family, Fold
 from quantflow.model.forward import final_hidden
 from quantflow.model.weights import SafetensorsReader
-from quantflow.quantize.block import divisor
+from quantflow.quantize.folds import divisor
 from tests.reporting import RecordingReporter
 from tests.tiny_models import VOCABULARY, random_model, tiny_config
 
@@ -98,7 +98,7 @@ class FoldedReader(SafetensorsReader):
         super().__init__(folder)
         self.family = family
         generator = torch.Generator().manual_seed(2)
-        self.rows: dict[str, Tensor] = {}
+        self.fold_rows: dict[str, Tensor] = {}
         self.columns: dict[str, Tensor] = {}
         self.norms: set[str] = set()
         self.used: list[Fold] = []
@@ -108,7 +108,7 @@ class FoldedReader(SafetensorsReader):
             if fold.into in family.linears and not fold.holds(outputs, inputs):
                 continue
             scale = 4 ** (2 * torch.rand(inputs, generator=generator) - 1)
-            self.rows[fold.into] = divisor(fold, scale, outputs)
+            self.fold_rows[fold.into] = divisor(fold, scale, outputs)
             self.columns |= dict.fromkeys(family.units[fold.unit], scale)
             self.norms |= {fold.into} - set(family.linears)
             self.used.append(fold)
@@ -121,8 +121,8 @@ class FoldedReader(SafetensorsReader):
         offset = self.family.norm_offset if module in self.norms and leaf == "weight" else 0.0
         if module in self.columns and leaf == "weight":
             tensor = tensor * self.columns[module]
-        if module in self.rows:
-            rows = self.rows[module]
+        if module in self.fold_rows:
+            rows = self.fold_rows[module]
             tensor = (tensor + offset) / (rows.unsqueeze(1) if tensor.ndim == 2 else rows) - offset
         return tensor
 
