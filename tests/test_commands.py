@@ -64,6 +64,7 @@ def test_plan_names_every_stage_and_runs_none(command: Command, tiny_llama: Path
         "baseline",
         "quantize",
         "assemble:int4",
+        "yardstick:int4",
         "measure:int4",
         "gate:int4",
     ):
@@ -202,13 +203,13 @@ def test_clean_frees_the_store_and_leaves_artifact_and_reports(again: Command) -
     assert list(again.folder.glob("reports/tiny/*/report.html"))
     assert not list(again.folder.glob(".quantflow/store/*/*/manifest.json"))
     assert again("run", "tiny.yaml") == 0
-    assert again.err.count("done in") == 9
+    assert again.err.count("done in") == 10
 
 
 def test_a_dry_run_removes_nothing(again: Command) -> None:
     assert again("clean", "--keep", "0", "--dry-run", "--json") == 0
-    assert len(json.loads(again.out)["removed"]) == 9
-    assert len(list(again.folder.glob(".quantflow/store/*/*/manifest.json"))) == 9
+    assert len(json.loads(again.out)["removed"]) == 10
+    assert len(list(again.folder.glob(".quantflow/store/*/*/manifest.json"))) == 10
 
 
 def test_what_was_used_lately_is_not_old(again: Command) -> None:

@@ -19,12 +19,13 @@ class CalibratedBlock:
     Attributes:
         index: Position in the decoder.
         module: The block.
-        statistics: Unit → statistics of its input; none where nothing needs them.
+        statistics: Unit → statistics of its input, for whoever uses them to use up; none where nothing needs
+            them.
     """
 
     index: int
     module: nn.Module
-    statistics: Mapping[str, InputStatistics]
+    statistics: dict[str, InputStatistics]
 
 
 @torch.no_grad()
@@ -51,7 +52,7 @@ def calibrate_blocks(
             raise QuantizationError(
                 "its output on the calibration text is NaN or infinite", where=f"block {index}"
             )
-        statistics = {unit: collector.finish() for unit, collector in collectors.items()}
+        statistics = {unit: collectors.pop(unit).finish() for unit in units}
         yield CalibratedBlock(index, block, statistics)
 
 
@@ -75,7 +76,7 @@ def calibrate_sequentially(
     for index, block in states.blocks():
         collectors = _listen(index, block, units, states.tokens)
         states.observe(index, block, advance)
-        statistics = {unit: collector.finish() for unit, collector in collectors.items()}
+        statistics = {unit: collectors.pop(unit).finish() for unit in units}
         yield CalibratedBlock(index, block, statistics)
         if not states.run(index, block, advance):
             raise QuantizationError(

@@ -74,8 +74,7 @@ def quantize_block(
     """Choose channel scales unit by unit where a scheme has them, then round every linear.
 
     Args:
-        block: A block with its lossless weights and the statistics of its units' inputs, whose Gram matrices
-            are destroyed.
+        block: A block with its lossless weights and the statistics of its units' inputs, which are used up.
         family: Its units and folds.
         schemes: What to quantize in.
         stored_as: Dtype of the artifact's norms.
@@ -106,9 +105,10 @@ def quantize_block(
     notices: list[Notice] = []
     for unit in family.units:
         work = _UnitWork(prefix, unit, {n: weights[n] for n in family.units[unit]}, folds, results, notices)
+        statistics = block.statistics.pop(unit, None)  # a Gram matrix can be half of all that is held
         with _named(f"{prefix}.{unit}"):
-            _look_at(work, block.statistics.get(unit), schemes)
-            _round_unit(work, block.statistics.get(unit), schemes)
+            _look_at(work, statistics, schemes)
+            _round_unit(work, statistics, schemes)
     return results, tuple(notices)
 
 

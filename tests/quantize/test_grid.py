@@ -74,10 +74,10 @@ def test_a_search_finds_the_part_of_the_range_that_errs_least() -> None:
     shrinks = (1.0, 0.8, 0.6, 0.4)
 
     def errors(shrink: float) -> torch.Tensor:
-        rounded = round_to_grid(groups, fit_grid(groups, GridKind(4), shrink))
+        rounded = round_to_grid(groups, fit_grid(groups, GridKind(2), shrink))
         return (rounded - groups).square().sum(-1)
 
-    found = search_grid(groups, GridKind(4), shrinks)
+    found = search_grid(groups, GridKind(2), shrinks)
     error = (round_to_grid(groups, found) - groups).square().sum(-1)
     assert torch.equal(error, torch.stack([errors(shrink) for shrink in shrinks]).amin(0))
     assert error.sum() < 0.99 * errors(1.0).sum()

@@ -44,7 +44,11 @@ def inputs(tmp_path: Path, tiny_llama: Path) -> dict[str, Path]:
 
 
 def run(
-    inputs: dict[str, Path], tmp_path: Path, name: str = "out", reporter: Any = None, keep: tuple[str, ...] = ()
+    inputs: dict[str, Path],
+    tmp_path: Path,
+    name: str = "out",
+    reporter: Any = None,
+    keep: tuple[str, ...] = (),
 ) -> Path:
     output = tmp_path / name
     output.mkdir(exist_ok=True)

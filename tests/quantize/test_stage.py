@@ -173,8 +173,8 @@ def test_check_says_so_where_no_group_size_fits(tmp_path: Path) -> None:
 
 
 def test_check_refuses_an_architecture_it_does_not_know(tmp_path: Path) -> None:
-    folder = random_model(tmp_path / "model", tiny_config())
-    inputs = inputs_for(folder, tmp_path, model_type="mamba")
+    tiny_config("mamba").save_pretrained(tmp_path / "model")
+    inputs = inputs_for(tmp_path / "model", tmp_path, model_type="mamba")
     (tmp_path / "out").mkdir()
     with pytest.raises(RecipeError, match="mamba"):
         check.run(check_params(32), inputs, tmp_path / "out", RecordingReporter())
