@@ -5,8 +5,9 @@
 
 Writes a sharded float16 checkpoint of random weights in the shape of Llama-3.2-3B, then runs, in a process
 of its own for each format, what makes the artifact of it: the quantize and assemble stages over a few
-calibration tokens; they start no other. Prints one JSON object as the last line: the checkpoint's size, each format's peak of resident memory
-(VmHWM, bytes), and the larger of the two for models of fewer layers, `peak_by_depth`.
+calibration tokens; they start no other. Prints one JSON object as the last line: the checkpoint's size, each
+format's peak of resident memory (VmHWM, bytes), and the larger of the two for models of fewer layers,
+`peak_by_depth`.
 """
 
 import argparse

@@ -163,7 +163,7 @@ def _check_codes(name: str, codes: LinearCodes, shape: tuple[int, ...], scheme: 
 def _kept_pieces(
     entry: Entry, reader: SafetensorsReader, folds: Mapping[str, Tensor], family: Family
 ) -> Iterator[tuple[str, Tensor]]:
-    """A tensor that is not quantized; in pieces, since an embedding is large, if no scale is folded into it."""
+    """A tensor that is not quantized; in pieces, as an embedding is large, if no scale is folded into it."""
     (spec,) = entry.outputs
     if entry.source.rpartition(".")[0] + WEIGHT in folds:
         offset = family.norm_offset if _is_norm_weight(entry.source, family) else 0.0

@@ -158,11 +158,8 @@ class StreamedDecoder:
             calls.append(BlockCall(args, kept))
             return (hidden_states,) if wrapped else hidden_states
 
-        with (
-            self._loaded_rows(ids),
-            self._loaded(self._before_names),
-            forwards_replaced(self._blocks, record),
-        ):
+        around = self._loaded(self._before_names)
+        with self._loaded_rows(ids), around, forwards_replaced(self._blocks, record):
             self._base(input_ids=ids.to(self.device), use_cache=False)
         return entering[0], tuple(calls)
 
@@ -262,16 +259,15 @@ class StreamedDecoder:
     @contextmanager
     def _loaded_rows(self, ids: Tensor) -> Iterator[None]:
         """Give the embedding the rows that some tokens need, unless it has all of them."""
-        empty = self._table.weight
-        if not empty.is_meta:
+        whole = self._table.weight
+        if not whole.is_meta:
             yield
             return
-        name = next(n for n in self._before_names if self._model.get_parameter(n) is empty)
-        stored = self._stored_name(name)
-        self._check_shape(name, self.reader.shape(stored), empty.shape)
+        name = next(n for n in self._before_names if self._model.get_parameter(n) is whole)
+        self._check_shape(name, self.reader.shape(self._stored_name(name)), whole.shape)
         needed = torch.unique(ids)
-        rows = self.reader.rows(stored, needed.tolist()).to(self.device, self.dtype)
-        with rows_in_place(self._table, needed, rows):
+        rows = self.reader.rows(self._stored_name(name), needed.tolist())
+        with rows_in_place(self._table, needed, rows.to(self.device, self.dtype)):
             yield
 
     def _read(self, name: str, shape: torch.Size) -> Tensor:

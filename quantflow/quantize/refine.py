@@ -29,6 +29,7 @@ from quantflow.quantize.codes import LinearCodes, block_file, dequantize, load_l
 from quantflow.quantize.outcome import RefineRecord, save_refine_record
 from quantflow.quantize.params import RefineParams
 from quantflow.quantize.quantized_reader import QuantizedReader
+from quantflow.quantize.record import BlockRecords, report_notices
 from quantflow.quantize.sizes import SPILL_BYTES
 from quantflow.quantize.stage import calibration_batches, head_share
 from quantflow.source.checkpoint import load_checkpoint
@@ -102,18 +103,22 @@ def _refine(
     """The sequential pass; codes of every block to `folder`."""
     batches = calibration_batches(data, params.batch_tokens)
     progress = PassProgress(reporter.progress_folder / "pass")
+    records = BlockRecords(reporter.progress_folder / "pass")
     states = BlockPass(decoder, batches, progress, spill_bytes=SPILL_BYTES)
     block_file(folder, params.scheme.id, 0).parent.mkdir(parents=True, exist_ok=True)
     with reporter.track("Refining", 2 * decoder.num_blocks * len(batches)) as advance:
         advance(2 * states.passed * len(batches))
         for block in calibrate_sequentially(states, decoder.family.units, advance):
-            results, _ = quantize_block(block, decoder.family, [params.scheme], stored_as=torch.float32)
+            results, notices = quantize_block(block, decoder.family, [params.scheme], stored_as=torch.float32)
             codes = results[params.scheme.id].codes
             save_block(block_file(folder, params.scheme.id, block.index), codes)
             prefix = f"{decoder.family.block_name(block.index)}."
             for name in quantized & codes.linears.keys():
                 weight = block.module.get_submodule(name.removeprefix(prefix)).get_parameter("weight")
                 weight.data.copy_(dequantize(codes.linears[name]))
+            records.keep(block.index, prefix, results, notices, bytes_read=0)
+    done = records.load(decoder.num_blocks)
+    report_notices([notice for record in done for notice in record["notices"]], reporter)
 
 
 def _quantized(

@@ -94,8 +94,8 @@ def test_a_pass_goes_on_after_the_last_block_that_was_taken(tmp_path: Path) -> N
     second = {block.index: block for block in calibrated(decoder_of(folder), tmp_path / "cut")}
     assert sorted(second) == [1, 2]
     for index, block in second.items():
-        for unit, statistics in block.statistics.items():
-            assert torch.equal(statistics.gram, whole[index].statistics[unit].gram)
+        for unit, found in block.statistics.items():
+            assert torch.equal(found.gram, whole[index].statistics[unit].gram)
 
 
 def test_wide_inputs_keep_a_sample_of_evenly_spaced_tokens(

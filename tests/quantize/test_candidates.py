@@ -1,4 +1,4 @@
-"""Several schemes from one calibration: each as if it were alone, for one forward and one read of the weights."""
+"""Several schemes from one calibration: each as if alone, for one forward and one read of the weights."""
 
 import json
 import shutil
@@ -88,8 +88,8 @@ def test_one_forward_and_one_read_serve_all(
         for name in SafetensorsReader(folder).names()
         if name.startswith("model.layers.")
     )
-    # Beside the blocks the final norm, which is a part of the model before its head, and rows of the embedding:
-    # at most every token's in each of the four batches.
+    # Beside the blocks the final norm, a part of the model before its head, and rows of the embedding: at
+    # most every token's in each of the four batches.
     rows = record.bytes_read - blocks
     assert 0 < rows <= 4 * (64 + 1 + 1) * 64 * 4
     assert record.weight_bytes > record.bytes_read - 4 * 64 * 64 * 4

@@ -167,3 +167,20 @@ def test_an_interrupted_pass_goes_on_and_ends_the_same(
     assert seen == [0, 1, 2, 2]
     assert codes(cut) == codes(whole)
     assert load_refine_record(cut) == load_refine_record(whole)
+
+
+def test_what_happens_in_the_pass_is_an_event_too(
+    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refine, "_mean_kl", always("refined"))
+
+    def harder(gram: torch.Tensor, *, damping: float, by_activation: bool = False) -> Any:
+        found = factorize(gram, damping=10 * damping, by_activation=by_activation)
+        return type(found)(found.lower, found.columns, found.damping, 1)
+
+    monkeypatch.setattr("quantflow.quantize.block.factorize", harder)
+    reporter = RecordingReporter()
+    run(inputs, tmp_path, reporter=reporter)
+    (event,) = reporter.events
+    assert event.code == "damping-raised"
+    assert len(event.detail["units"]) == 4 * BLOCKS  # type: ignore[arg-type]
