@@ -24,7 +24,7 @@ from quantflow.quantize.gptq import quantize_gptq
 from quantflow.quantize.grid import GridKind, fit_grid, search_grid
 from quantflow.quantize.params import Scheme
 from quantflow.quantize.rtn import quantize_rtn
-from quantflow.quantize.search_space import NEVER_CLIPPED, SHRINKS
+from quantflow.quantize.search_space import NEVER_CLIPPED, SHRINKAGE, SHRINKS
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _compensate(work: _UnitWork, gram: Tensor, schemes: Sequence[Scheme]) -> Non
         scale = work.scale(alike[0])
         if scale is not None:
             matrix.div_(scale).div_(scale.unsqueeze(1))
-        factor = factorize(matrix, damping=damping, by_activation=by_activation)
+        factor = factorize(matrix, damping=damping, by_activation=by_activation, shrinkage=SHRINKAGE)
         if factor.tries:
             work.notice("damping-raised", factor.damping)
         for scheme in alike:

@@ -33,7 +33,7 @@ class Factor:
     tries: int
 
 
-def factorize(gram: Tensor, *, damping: float, by_activation: bool = False) -> Factor:
+def factorize(gram: Tensor, *, damping: float, by_activation: bool = False, shrinkage: float = 0.0) -> Factor:
     """Factor a Gram matrix in place, which is destroyed by it.
 
     Args:
@@ -41,6 +41,8 @@ def factorize(gram: Tensor, *, damping: float, by_activation: bool = False) -> F
         damping: Part of the diagonal's mean that is added to the diagonal; raised as long as the matrix will
             not factor.
         by_activation: Whether the loudest inputs are rounded first (desc_act) instead of the first.
+        shrinkage: Part of all that is off the diagonal that is taken away: correlations between inputs count
+            for that much less, how loud each input is for as much as before.
 
     Raises:
         QuantizationError: The matrix is not finite, or does not factor however much it is damped.
@@ -55,6 +57,8 @@ def factorize(gram: Tensor, *, damping: float, by_activation: bool = False) -> F
         else torch.arange(size, device=gram.device)
     )
     columns = order.flip(0)
+    if shrinkage:
+        gram.mul_(1 - shrinkage)
     _permute(gram, columns)
     diagonal = diagonal[columns]
     # Inputs that never were anything at all are rounded to nearest, whatever their damping.

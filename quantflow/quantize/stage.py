@@ -56,6 +56,7 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
             prefix = decoder.family.block_name(block.index)
             records.keep(block.index, prefix, results, notices, reader.bytes_read - before)
             before = reader.bytes_read
+            del results  # the next block's forward does without them
     done = records.load(decoder.num_blocks)
     report_notices([notice for block in done for notice in block["notices"]], reporter)
     record = QuantizeRecord(

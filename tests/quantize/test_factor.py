@@ -34,6 +34,14 @@ def test_a_factor_times_its_transpose_is_the_damped_matrix_in_reverse_order(
     assert (found.damping, found.tries) == (0.05, 0)
 
 
+def test_shrinkage_weakens_what_is_off_the_diagonal_alone() -> None:
+    gram = gram_of(40, 100)
+    lower = factorize(gram.clone(), damping=0.05, shrinkage=0.25).lower.tril()
+    expected = 0.75 * gram
+    expected.diagonal().copy_(gram.diagonal())
+    torch.testing.assert_close(lower @ lower.T, damped(expected, 0.05).flip(0, 1))
+
+
 def test_the_matrix_is_factorised_where_it_lies() -> None:
     gram = gram_of(600, 700)
     assert factorize(gram, damping=0.01).lower.data_ptr() == gram.data_ptr()

@@ -16,6 +16,7 @@ from quantflow.quantize.gptq import quantize_gptq
 from quantflow.quantize.grid import GridKind
 from quantflow.quantize.outcome import load_refine_record
 from quantflow.quantize.params import QuantizeParams, RefineParams, Scheme
+from quantflow.quantize.search_space import SHRINKAGE
 from tests.measure.inputs import source_output
 from tests.reporting import RecordingReporter
 
@@ -90,7 +91,7 @@ def test_each_block_is_fitted_to_what_the_quantized_ones_before_it_make_of_the_t
     ids = torch.cat(stage.calibration_batches(inputs["data"], 64))
     with torch.no_grad():
         model(ids)
-        factor = factorize(seen[0].T @ seen[0], damping=GPTQ.damping)
+        factor = factorize(seen[0].T @ seen[0], damping=GPTQ.damping, shrinkage=SHRINKAGE)
         weight = model.get_submodule(name).weight.detach()
         expected = quantize_gptq(
             weight, factor, kind=GridKind(3, symmetric=True, lowest_zero_point=1), group_size=32
@@ -122,6 +123,7 @@ def test_what_is_compared_is_the_kl_of_the_quantized_models(
     assert record.kl_plain == pytest.approx(float(kl), rel=1e-3)
     assert record.positions == 4 * 31
     assert record.kl_refined is not None
+    assert record.kl_plain is not None
     assert record.taken == ("refined" if record.kl_refined < record.kl_plain else "plain")
     assert 1 < record.forwards < 2
 
@@ -174,8 +176,8 @@ def test_what_happens_in_the_pass_is_an_event_too(
 ) -> None:
     monkeypatch.setattr(refine, "_mean_kl", always("refined"))
 
-    def harder(gram: torch.Tensor, *, damping: float, by_activation: bool = False) -> Any:
-        found = factorize(gram, damping=10 * damping, by_activation=by_activation)
+    def harder(gram: torch.Tensor, *, damping: float, **rest: Any) -> Any:
+        found = factorize(gram, damping=10 * damping, **rest)
         return type(found)(found.lower, found.columns, found.damping, 1)
 
     monkeypatch.setattr("quantflow.quantize.block.factorize", harder)
