@@ -125,6 +125,11 @@ class Quiet:
         """Print it."""
         print(f"{code}: {message}", file=sys.stderr)
 
+    def keep(self, write: Callable[[], None]) -> bool:
+        """Keep it."""
+        write()
+        return True
+
     @contextmanager
     def track(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         """Say what begins."""

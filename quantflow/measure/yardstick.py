@@ -12,10 +12,10 @@ from quantflow.data.windows import scored_documents
 from quantflow.errors import QuantizationError
 from quantflow.measure.baseline import load_evaluation
 from quantflow.measure.batches import make_batches, scored_targets
-from quantflow.measure.hidden import stored_hidden
+from quantflow.measure.hidden import hidden_to_disk, stored_hidden
 from quantflow.measure.measurement import save_measurement
 from quantflow.measure.params import YardstickParams
-from quantflow.measure.scoring import runtime_info, score_against, scored_hidden
+from quantflow.measure.scoring import runtime_info, score_against
 from quantflow.measure.summary import summarize
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.units import kept_units, units_of
@@ -63,17 +63,15 @@ def run(params: YardstickParams, inputs: Mapping[str, Path], output: Path, repor
     )
     rounded = StreamedDecoder(source, reader, params.device)
     batches = make_batches(windows, params.batch_tokens)
-    hidden = scored_hidden(rounded, batches, reporter, "Running the yardstick")
-    with stored_hidden(inputs["baseline"], (targets.size, baseline.hidden_size)) as baseline_hidden:
-        samples = score_against(
-            baseline,
-            baseline_hidden,
-            rounded,
-            lambda begin, end: hidden[begin:end],
-            targets,
-            scored_documents(windows),
-            QuantizationError,
-            reporter,
-        )
+    samples = score_against(
+        baseline,
+        stored_hidden(inputs["baseline"], (targets.size, baseline.hidden_size)),
+        rounded,
+        hidden_to_disk(rounded, batches, reporter.progress_folder, reporter, "Running the yardstick"),
+        targets,
+        scored_documents(windows),
+        QuantizationError,
+        reporter,
+    )
     slices = [document.slice for document in load_documents(inputs["data"])]
     save_measurement(output, summarize(samples, slices, runtime_info(rounded, params.batch_tokens)), samples)

@@ -20,6 +20,8 @@ class BlockPass:
         decoder: The model.
         batches: Token ids, each `[B, T]`.
         progress: Where the way is kept.
+        products: What the blocks' matrix products are computed in; weights and hidden states stay in the
+            decoder's dtype, and operations that need its range do (torch's automatic mixed precision).
         spill_bytes: Hidden states that take more than this are kept on disk, one batch at a time in memory.
 
     Attributes:
@@ -32,9 +34,11 @@ class BlockPass:
         decoder: StreamedDecoder,
         batches: Sequence[Tensor],
         progress: PassProgress,
+        products: torch.dtype = torch.float32,
         spill_bytes: float = math.inf,
     ) -> None:
         self._decoder = decoder
+        self._products = products
         self._progress = progress
         self._shapes = [ids.shape for ids in batches]
         self._states = [torch.Size((*shape, decoder.hidden_size)) for shape in self._shapes]
@@ -79,8 +83,8 @@ class BlockPass:
 
         def outputs() -> Iterator[Tensor]:
             nonlocal finite
-            for number, shape in enumerate(self._shapes):
-                output = self._calls[shape][index].run(block, self._state(number))
+            for number in range(len(self._shapes)):
+                output = self._output(number, index, block)
                 finite = finite and bool(torch.isfinite(output).all())
                 yield output
                 advance(1)
@@ -95,9 +99,14 @@ class BlockPass:
     @torch.no_grad()
     def observe(self, index: int, block: nn.Module, advance: Callable[[int], None]) -> None:
         """Call a block with all batches, for what listens to it; they stay where they are."""
-        for number, shape in enumerate(self._shapes):
-            self._calls[shape][index].run(block, self._state(number))
+        for number in range(len(self._shapes)):
+            self._output(number, index, block)
             advance(1)
+
+    def _output(self, number: int, index: int, block: nn.Module) -> Tensor:
+        mixed = self._products != self._decoder.dtype
+        with torch.autocast(self._decoder.device.type, self._products, enabled=mixed):
+            return self._calls[self._shapes[number]][index].run(block, self._state(number))
 
     def _state(self, number: int) -> Tensor:
         if self._spilled is None:
@@ -136,7 +145,7 @@ class BlockPass:
 
 @torch.no_grad()
 def final_hidden(
-    decoder: StreamedDecoder, batches: Sequence[Tensor], reporter: Reporter, what: str, *, part: str = ""
+    decoder: StreamedDecoder, batches: Sequence[Tensor], reporter: Reporter, what: str
 ) -> list[Tensor]:
     """The final hidden states, before the head, of every batch.
 
@@ -148,12 +157,11 @@ def final_hidden(
         batches: Token ids, each `[B, T]`.
         reporter: Is told of progress, and keeps it.
         what: What is being computed, for the reader of the progress bar.
-        part: Name of this forward among several of one stage, each of which keeps its own progress.
 
     Returns:
         One `[B, T, d]` per batch, on the decoder's device.
     """
-    states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder / part))
+    states = BlockPass(decoder, batches, PassProgress(reporter))
     with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
         advance(states.passed * len(batches))
         for index, block in states.blocks():

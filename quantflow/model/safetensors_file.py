@@ -117,6 +117,19 @@ class SafetensorsFile:
         data = self._bytes(name, begin, spec.bytes)
         return data.view(spec.dtype).reshape(spec.shape)
 
+    def read_rows(self, name: str, begin: int, end: int) -> torch.Tensor:
+        """Read the rows from … to of one tensor, as stored, into memory of their own.
+
+        Raises:
+            QuantFlowError: Of the file's error class, if it has no such rows or cannot be read whole.
+        """
+        spec, start = self._entry(name)
+        if not 0 <= begin <= end <= spec.shape[0]:
+            raise self._error(f"has {spec.shape[0]} rows, not {end}", where=f"{self.path}: {name}")
+        row = spec.bytes // max(1, spec.shape[0])
+        data = self._bytes(name, start + begin * row, (end - begin) * row)
+        return data.view(spec.dtype).reshape(end - begin, *spec.shape[1:])
+
     def chunks(self, name: str) -> Iterator[torch.Tensor]:
         """A tensor's elements in order, as stored, in flat pieces of at most `CHUNK_BYTES`.
 
@@ -126,19 +139,6 @@ class SafetensorsFile:
         spec, begin = self._entry(name)
         for at in range(0, spec.bytes, CHUNK_BYTES):
             yield self._bytes(name, begin + at, min(CHUNK_BYTES, spec.bytes - at)).view(spec.dtype)
-
-    def rows(self, name: str, begin: int, end: int) -> torch.Tensor:
-        """Rows `begin` to `end` of a tensor, as stored, in memory of their own.
-
-        Raises:
-            QuantFlowError: Of the file's error class, if it has no such rows or cannot be read whole.
-        """
-        spec, start = self._entry(name)
-        if not 0 <= begin <= end <= spec.shape[0]:
-            raise self._error(f"has {spec.shape[0]} rows, not {end}", where=f"{self.path}: {name}")
-        width = spec.bytes // max(1, spec.shape[0])
-        data = self._bytes(name, start + begin * width, (end - begin) * width)
-        return data.view(spec.dtype).reshape(end - begin, *spec.shape[1:])
 
     def _entry(self, name: str) -> tuple[TensorSpec, int]:
         if name not in self._entries:
@@ -152,7 +152,8 @@ class SafetensorsFile:
                 file.seek(self._data_start + begin)
                 _read_exactly(file, data.numpy().data)
         except (OSError, _Damaged) as cause:
-            raise self._error(f"cannot be read: {cause}", where=f"{self.path}: {name}") from cause
+            why = cause.strerror if isinstance(cause, OSError) else cause
+            raise self._error(f"cannot be read: {why}", where=f"{self.path}: {name}") from cause
         return data
 
 

@@ -7,6 +7,7 @@ from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.pipeline.data_params import data_params
+from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
@@ -103,6 +104,7 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
         params=QuantizeParams(
             candidates=tuple(scheme for _, scheme in sorted(schemes.items())),
             device=machine.device,
+            calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
             batch_tokens=recipe.runtime.batch_tokens,
         ),
         inputs={"source": "source", "data": "data"},
@@ -116,7 +118,7 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     limits = margins(recipe, artifact)
     return (
-        *_making_stages(artifact, machine, batch_tokens),
+        *_making_stages(recipe, artifact, machine),
         Stage(
             name=f"measure:{name}",
             function="quantflow.measure.artifact:run",
@@ -148,9 +150,9 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
     )
 
 
-def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> tuple[Stage, ...]:
+def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
     """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
-    name = artifact.name
+    name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
     if isinstance(artifact, HfArtifact):
         export = Stage(
             name=f"assemble:{name}",
@@ -165,7 +167,11 @@ def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> t
         name=f"refine:{name}",
         function="quantflow.quantize.refine:run",
         params=RefineParams(
-            scheme=scheme, keep=artifact.keep, device=machine.device, batch_tokens=batch_tokens
+            scheme=scheme,
+            keep=artifact.keep,
+            device=machine.device,
+            calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
+            batch_tokens=batch_tokens,
         ),
         inputs={"source": "source", "data": "data", "codes": "quantize"},
         on_device=True,

@@ -14,6 +14,7 @@ from quantflow.gate.stage import load_gate
 from quantflow.gate.verdict import Verdict, combine, exit_code
 from quantflow.measure.measurement import load_measurement
 from quantflow.pipeline.code import code_identity
+from quantflow.pipeline.devices import decide
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
@@ -92,6 +93,7 @@ def provenance(
         "python": platform.python_version(),
         "libraries": dict(sorted(libraries.items())),
         "machine": machine.model_dump(mode="json"),
+        "computing": decide(recipe.runtime.calibration_dtype, machine).model_dump(mode="json"),
         "recipe_text": recipe.path.read_text(encoding="utf-8-sig"),
         "overrides": list(overrides),
         "stages": [

@@ -58,7 +58,7 @@ def quantize_cost(params: QuantizeParams, shape: ModelShape, text: TextSize) -> 
     written = sum(shape.blocks * scheme_bytes(shape, scheme) for scheme in schemes)
     work = codes_work(schemes, shape, tokens).times(shape.blocks) + amounts(writing=written, hashing=written)
     if calibrates:
-        work += forward_work(shape, tokens, text.calibration_length, params.batch_tokens)
+        work += calibration_work(shape, text, params.batch_tokens, params.calibration_dtype)
         work += grams_work(shape, text, params.batch_tokens).times(shape.blocks)
     else:
         work += loading_work(shape).times(shape.blocks)
@@ -72,6 +72,17 @@ def quantize_cost(params: QuantizeParams, shape: ModelShape, text: TextSize) -> 
         disk_bytes=written,
         scratch_bytes=PROGRESS_COPIES * hidden_bytes(shape, tokens),
     )
+
+
+def calibration_work(shape: ModelShape, text: TextSize, batch_tokens: int, dtype: str) -> Work:
+    """One forward over the calibration tokens, its products in `dtype`."""
+    tokens, length = text.calibration_tokens, text.calibration_length
+    work = forward_work(shape, tokens, length, batch_tokens)
+    if dtype == "float32":
+        return work
+    batches = ceil(tokens / batch_rows(length, batch_tokens))
+    casts = amounts(converting=shape.block_parameters).times(batches * shape.blocks)
+    return work.in_bfloat16() + casts
 
 
 def code_bytes(shape: ModelShape, group_size: int) -> int:

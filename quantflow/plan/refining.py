@@ -11,7 +11,14 @@ from quantflow.plan.forward import (
     hidden_bytes,
 )
 from quantflow.plan.measuring import BESIDE_LOGITS, PADDING
-from quantflow.plan.quantizing import code_bytes, codes_work, grams_work, quantizing_memory, scheme_bytes
+from quantflow.plan.quantizing import (
+    calibration_work,
+    code_bytes,
+    codes_work,
+    grams_work,
+    quantizing_memory,
+    scheme_bytes,
+)
 from quantflow.plan.shape import ModelShape
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost, amounts
@@ -25,7 +32,7 @@ def refine_cost(params: RefineParams, shape: ModelShape, text: TextSize) -> Cost
     """Two forwards over the calibration tokens, statistics and codes; then both codes are measured."""
     tokens, positions = text.calibration_tokens, text.selection_positions
     written = shape.blocks * scheme_bytes(shape, params.scheme)
-    passes = forward_work(shape, tokens, text.calibration_length, params.batch_tokens).times(2)
+    passes = calibration_work(shape, text, params.batch_tokens, params.calibration_dtype).times(2)
     blocks = grams_work(shape, text, params.batch_tokens) + codes_work([params.scheme], shape, tokens)
     padded = round(PADDING * text.selection_tokens)
     measuring = forward_work(shape, padded, text.evaluation_length, params.batch_tokens).times(RUNS)

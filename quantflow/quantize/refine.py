@@ -17,13 +17,15 @@ from quantflow.calibrate.stream import calibrate_sequentially
 from quantflow.data.windows import SELECTION_FILE, Windows, load_windows, scored_documents
 from quantflow.errors import QuantizationError
 from quantflow.measure.batches import make_batches, scored_targets
-from quantflow.measure.scoring import score_against, scored_hidden
+from quantflow.measure.hidden import hidden_to_disk
+from quantflow.measure.scoring import Rows, score_against
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
 from quantflow.model.units import kept_units, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
+from quantflow.pipeline.part import PartReporter
 from quantflow.quantize.block import quantize_block
 from quantflow.quantize.codes import LinearCodes, block_file, dequantize, load_linear, save_block
 from quantflow.quantize.outcome import RefineRecord, save_refine_record
@@ -72,13 +74,13 @@ def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter
     )
     refined = reporter.progress_folder / "refined"
     _refine(params, decoder, quantized, inputs["data"], refined, reporter)
-    batches = make_batches(windows, params.batch_tokens)
-    lossless = scored_hidden(decoder, batches, reporter, "Running the baseline", part="baseline")
+    lossless = _run(decoder, windows, params, reporter, "baseline")
     kl = {}
     for name, codes in (("plain", inputs["codes"]), ("refined", refined)):
         artifact = _quantized(params, decoder, quantized, codes)
-        hidden = scored_hidden(artifact, batches, reporter, f"Running the {name} codes", part=name)
-        kl[name] = _mean_kl(decoder, lossless, artifact, hidden, windows, reporter)
+        kl[name] = _mean_kl(
+            decoder, lossless, artifact, _run(artifact, windows, params, reporter, name), windows, reporter
+        )
     taken: Literal["refined", "plain"] = "refined" if kl["refined"] < kl["plain"] else "plain"
     best = refined if taken == "refined" else inputs["codes"]
     _pass_on(best, output, params.scheme.id, decoder.num_blocks)
@@ -100,25 +102,37 @@ def _refine(
     folder: Path,
     reporter: Reporter,
 ) -> None:
-    """The sequential pass; codes of every block to `folder`."""
-    batches = calibration_batches(data, params.batch_tokens)
-    progress = PassProgress(reporter.progress_folder / "pass")
-    records = BlockRecords(reporter.progress_folder / "pass")
-    states = BlockPass(decoder, batches, progress, spill_bytes=SPILL_BYTES)
+    """The sequential pass, unless an interrupted run made it; codes of every block to `folder`."""
+    part = PartReporter(reporter, "pass")
+    records = BlockRecords(part.progress_folder)
+    if records.done() < decoder.num_blocks:
+        _pass(params, decoder, quantized, calibration_batches(data, params.batch_tokens), folder, part)
+    done = records.load(decoder.num_blocks)
+    report_notices([notice for record in done for notice in record["notices"]], reporter)
+
+
+def _pass(
+    params: RefineParams,
+    decoder: StreamedDecoder,
+    quantized: frozenset[str],
+    batches: list[torch.Tensor],
+    folder: Path,
+    part: PartReporter,
+) -> None:
+    products, records = getattr(torch, params.calibration_dtype), BlockRecords(part.progress_folder)
+    states = BlockPass(decoder, batches, PassProgress(part), products, spill_bytes=SPILL_BYTES)
     block_file(folder, params.scheme.id, 0).parent.mkdir(parents=True, exist_ok=True)
-    with reporter.track("Refining", 2 * decoder.num_blocks * len(batches)) as advance:
+    with part.track("Refining", 2 * decoder.num_blocks * len(batches)) as advance:
         advance(2 * states.passed * len(batches))
         for block in calibrate_sequentially(states, decoder.family.units, advance):
             results, notices = quantize_block(block, decoder.family, [params.scheme], stored_as=torch.float32)
             codes = results[params.scheme.id].codes
             save_block(block_file(folder, params.scheme.id, block.index), codes)
-            prefix = f"{decoder.family.block_name(block.index)}."
+            prefix = decoder.family.block_name(block.index)
             for name in quantized & codes.linears.keys():
-                weight = block.module.get_submodule(name.removeprefix(prefix)).get_parameter("weight")
+                weight = block.module.get_submodule(name.removeprefix(f"{prefix}.")).get_parameter("weight")
                 weight.data.copy_(dequantize(codes.linears[name]))
             records.keep(block.index, prefix, results, notices, bytes_read=0)
-    done = records.load(decoder.num_blocks)
-    report_notices([notice for record in done for notice in record["notices"]], reporter)
 
 
 def _quantized(
@@ -139,20 +153,29 @@ def _quantized(
     return StreamedDecoder(decoder.folder, reader, params.device, torch.float32)
 
 
+def _run(
+    decoder: StreamedDecoder, windows: Windows, params: RefineParams, reporter: Reporter, name: str
+) -> Rows:
+    """A model's hidden states on the selection windows."""
+    part = PartReporter(reporter, f"run-{name}")
+    batches = make_batches(windows, params.batch_tokens)
+    return hidden_to_disk(decoder, batches, part.progress_folder, part, f"Running the {name} model")
+
+
 def _mean_kl(
     baseline: StreamedDecoder,
-    lossless: torch.Tensor,
+    lossless: Rows,
     artifact: StreamedDecoder,
-    hidden: torch.Tensor,
+    hidden: Rows,
     windows: Windows,
     reporter: Reporter,
 ) -> float:
     """Mean KL of the next-token distributions at all scored positions, nats per token."""
     samples = score_against(
         baseline,
-        lambda begin, end: lossless[begin:end],
+        lossless,
         artifact,
-        lambda begin, end: hidden[begin:end],
+        hidden,
         scored_targets(windows),
         scored_documents(windows),
         QuantizationError,

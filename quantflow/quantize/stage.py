@@ -40,7 +40,10 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     for scheme in params.candidates:
         block_file(output, scheme.id, 0).parent.mkdir(parents=True, exist_ok=True)
     calibrates = any(scheme.method != "rtn" for scheme in params.candidates)
-    opened = _calibrated(decoder, batches, reporter) if calibrates else _bare(decoder, records, reporter)
+    products = getattr(torch, params.calibration_dtype)
+    opened = (
+        _calibrated(decoder, batches, products, reporter) if calibrates else _bare(decoder, records, reporter)
+    )
     with opened as (first, blocks):
         # What is read before the first block counts with it; after an interruption it has been counted.
         before = reader.bytes_read if first else 0
@@ -74,10 +77,10 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
 
 @contextmanager
 def _calibrated(
-    decoder: StreamedDecoder, batches: list[torch.Tensor], reporter: Reporter
+    decoder: StreamedDecoder, batches: list[torch.Tensor], products: torch.dtype, reporter: Reporter
 ) -> Generator[tuple[int, Generator[CalibratedBlock]]]:
-    progress = PassProgress(reporter.progress_folder)
-    states = BlockPass(decoder, batches, progress, spill_bytes=SPILL_BYTES)
+    progress = PassProgress(reporter)
+    states = BlockPass(decoder, batches, progress, products, spill_bytes=SPILL_BYTES)
     what = "Calibrating and quantizing"
     if states.passed:
         what += f", going on after block {states.passed} of {decoder.num_blocks}"

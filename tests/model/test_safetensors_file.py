@@ -201,10 +201,10 @@ def test_rows_are_read_without_the_rest(tmp_path: Path) -> None:
     table = torch.arange(24, dtype=torch.float16).reshape(6, 4)
     save_file({"table": table, "other": torch.ones(3)}, tmp_path / "model.safetensors")
     file = SafetensorsFile(tmp_path / "model.safetensors")
-    assert torch.equal(file.rows("table", 2, 5), table[2:5])
-    assert file.rows("table", 6, 6).shape == (0, 4)
+    assert torch.equal(file.read_rows("table", 2, 5), table[2:5])
+    assert file.read_rows("table", 6, 6).shape == (0, 4)
     with pytest.raises(SourceError, match="has 6 rows, not 7"):
-        file.rows("table", 5, 7)
+        file.read_rows("table", 5, 7)
 
 
 def test_a_tensor_may_be_written_in_flat_pieces(tmp_path: Path) -> None:

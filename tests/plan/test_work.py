@@ -92,7 +92,7 @@ def test_products_of_quantizing_are_those_that_torch_counts(
     decoder: StreamedDecoder, shape: ModelShape, tmp_path: Path, schemes: tuple[Scheme, ...]
 ) -> None:
     with counting() as counter:
-        states = BlockPass(decoder, ids(), PassProgress(tmp_path))
+        states = BlockPass(decoder, ids(), PassProgress(RecordingReporter(progress_folder=tmp_path)))
         for block in calibrate_blocks(states, decoder.family.units, lambda blocks: None):
             quantize_block(block, decoder.family, schemes, stored_as=torch.bfloat16)
     params = QUANTIZE.model_copy(update={"candidates": schemes})
@@ -112,6 +112,16 @@ def test_candidates_share_the_forward(shape: ModelShape) -> None:
 def test_rounding_to_nearest_needs_no_products(shape: ModelShape) -> None:
     rtn = Scheme(method="rtn", bits=4, group_size=32)
     assert counted(quantize_cost(QUANTIZE.model_copy(update={"candidates": (rtn,)}), shape, TEXT).work) == 0
+
+
+def test_in_bfloat16_the_forward_and_nothing_else_is_counted_apart(shape: ModelShape) -> None:
+    in_float32 = quantize_cost(QUANTIZE, shape, TEXT).work
+    rounded = QUANTIZE.model_copy(update={"calibration_dtype": "bfloat16"})
+    in_bfloat16 = quantize_cost(rounded, shape, TEXT).work
+    assert in_bfloat16 is not None
+    forward = counted(forward_work(shape, WINDOWS * LENGTH, LENGTH, BATCH))
+    assert in_bfloat16.amounts["bf16"] == pytest.approx(forward)
+    assert counted(in_bfloat16) == pytest.approx(counted(in_float32) - forward)
 
 
 def test_an_artifact_is_measured_with_two_heads(shape: ModelShape) -> None:

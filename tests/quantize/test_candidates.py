@@ -131,7 +131,7 @@ def test_an_interrupted_stage_goes_on_and_ends_with_the_same_bytes(
 ) -> None:
     whole = run(folder, tmp_path, schemes, "whole")
     monkeypatch.setattr(stage, "SPILL_BYTES", spill_bytes)
-    monkeypatch.setattr("quantflow.model.passes.MAX_OVERHEAD", float("inf"))
+    monkeypatch.setattr("quantflow.pipeline.pace.MAX_OVERHEAD", float("inf"))
     real, seen = quantize_block, list[int]()
 
     def dying(block: Any, *args: Any, **kwargs: Any) -> Any:

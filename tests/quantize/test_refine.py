@@ -152,7 +152,7 @@ def test_an_interrupted_pass_goes_on_and_ends_the_same(
     inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run(inputs, tmp_path, "whole")
-    monkeypatch.setattr("quantflow.model.passes.MAX_OVERHEAD", float("inf"))
+    monkeypatch.setattr("quantflow.pipeline.pace.MAX_OVERHEAD", float("inf"))
     real, seen = refine.quantize_block, list[int]()  # type: ignore[attr-defined]
 
     def dying(block: Any, *args: Any, **kwargs: Any) -> Any:
