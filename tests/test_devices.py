@@ -37,7 +37,7 @@ def test_only_quantizing_and_what_follows_depends_on_the_calibration_dtype(runs:
     _, second = reports(runs)
     reused = {stage["name"]: stage["reused"] for stage in second["provenance"]["stages"]}  # type: ignore[index]
     assert {name for name, again in reused.items() if not again} == {
-        "quantize:int4",
+        "quantize",
         "assemble:int4",
         "measure:int4",
         "gate:int4",

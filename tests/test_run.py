@@ -77,14 +77,14 @@ def test_a_run_ends_with_a_verdict_a_report_and_an_artifact(command: Command, ti
     artifact = command.folder / "artifacts" / "tiny" / "int4"
     assert (artifact / "config.json").is_file()
     assert (artifact / "quantflow.json").is_file()
-    assert "[9/9] gate:int4: done" in command.err
+    assert "[10/10] gate:int4: done" in command.err
 
 
 def test_margins_that_cannot_be_met_fail_with_exit_code_1(again: Command) -> None:
     assert again("run", "tiny.yaml", "--set", "gate.kl.max_mean=0") == 1
     assert "FAIL" in again.out
     # Everything but the gate was there already.
-    assert again.err.count(": from the store") == 8
+    assert again.err.count(": from the store") == 9
     assert again.err.count("done in") == 1
 
 
@@ -151,7 +151,7 @@ def test_an_unchanged_run_reports_anew_without_importing_torch(again: Command) -
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(": from the store") == 9, done.stderr
+    assert done.stderr.count(": from the store") == 10, done.stderr
     assert done.stdout.splitlines()[-1] == "False"
     first, second = reports(again.folder)
     assert first["run_id"] != second["run_id"]
@@ -248,7 +248,7 @@ def test_verify_mends_a_published_copy_with_size_and_time_unchanged(again: Comma
 
 
 def test_an_artifact_of_an_earlier_run_is_not_taken_for_that_of_a_failed_one(again: Command) -> None:
-    again.patch.setattr("quantflow.quantize.stage.quantize_block_awq", refuse)
+    again.patch.setattr("quantflow.quantize.stage.quantize_block", refuse)
     assert again("run", "tiny.yaml", "--set", "data.seed=1") == 2
     assert "artifact-of-an-earlier-run" in [e["code"] for e in reports(again.folder)[-1]["events"]]  # type: ignore[attr-defined]
 

@@ -1,11 +1,14 @@
 """Statistics of a unit's input, collected while the calibration tokens pass."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from quantflow.errors import QuantizationError
+from quantflow.quantize.search_space import SAMPLED_TOKENS
+from quantflow.quantize.sizes import PANEL
 
 
 @dataclass(frozen=True)
@@ -15,11 +18,14 @@ class InputStatistics:
     Attributes:
         gram: float32 `[d_in, d_in]`, Σ x·xᵀ.
         mean_abs: float32 `[d_in]`, mean |x|.
+        sample: float32 `[sampled, d_in]`, the input at evenly spaced tokens; None where it is no wider than
+            `SAMPLED_TOKENS`, so that what the Gram matrix says costs no more.
         tokens: Tokens seen.
     """
 
     gram: Tensor
     mean_abs: Tensor
+    sample: Tensor | None
     tokens: int
 
 
@@ -29,15 +35,18 @@ class InputCollector:
     Args:
         linear: The linear to listen to.
         name: Its full name, for messages.
+        tokens: Tokens that will pass in all.
     """
 
-    def __init__(self, linear: nn.Module, name: str) -> None:
+    def __init__(self, linear: nn.Module, name: str, tokens: int) -> None:
         weight = linear.get_parameter("weight")
         size, device = weight.shape[1], weight.device
         self._name = name
         self._gram = torch.zeros(size, size, dtype=torch.float32, device=device)
         self._sum_abs = torch.zeros(size, dtype=torch.float32, device=device)
         self._tokens = 0
+        self._every = math.ceil(tokens / SAMPLED_TOKENS)
+        self._sample: list[Tensor] | None = [] if size > SAMPLED_TOKENS else None
         self._handle = linear.register_forward_pre_hook(self._collect)
 
     def finish(self) -> InputStatistics:
@@ -53,10 +62,20 @@ class InputCollector:
                 where=self._name,
                 hint="the model itself overflows there; check its weights, or its dtype",
             )
-        return InputStatistics(self._gram, self._sum_abs / self._tokens, self._tokens)
+        size = len(self._gram)
+        for begin in range(0, size, PANEL):
+            end = min(begin + PANEL, size)
+            self._gram[begin:end, end:] = self._gram[end:, begin:end].T
+        mean_abs = self._sum_abs / self._tokens
+        sample = None if self._sample is None else torch.cat(self._sample)
+        return InputStatistics(self._gram, mean_abs, sample, self._tokens)
 
     def _collect(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
         x = args[0].reshape(-1, args[0].shape[-1]).float()
-        self._gram.addmm_(x.T, x)  # in place, so in float32 even where the forward around it is in bfloat16
+        for begin in range(0, x.shape[1], PANEL):  # it is symmetric: what is above them need not be summed
+            end = begin + PANEL
+            self._gram[begin:, begin:end].addmm_(x[:, begin:].T, x[:, begin:end])
         self._sum_abs += x.abs().sum(0)
+        if self._sample is not None:
+            self._sample.append(x[-self._tokens % self._every :: self._every].clone())
         self._tokens += x.shape[0]

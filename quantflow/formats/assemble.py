@@ -8,11 +8,12 @@ from itertools import groupby
 from pathlib import Path
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 
 from quantflow.errors import QuantizationError, SourceError
+from quantflow.formats.artifact_codes import ArtifactCodes
 from quantflow.formats.assembly import ARTIFACT_FOLDER, Assembly, save_assembly
-from quantflow.formats.awq import WEIGHT, linear_tensors, quantization_config
 from quantflow.formats.folder import (
     CONFIG_FILE,
     MAX_SHARD_BYTES,
@@ -22,6 +23,8 @@ from quantflow.formats.folder import (
     write_json,
     write_provenance,
 )
+from quantflow.formats.gptq import mixes_groups
+from quantflow.formats.layouts import LAYOUTS, WEIGHT
 from quantflow.formats.params import AssembleParams
 from quantflow.formats.plan import (
     Entry,
@@ -33,11 +36,14 @@ from quantflow.formats.plan import (
     unit_precisions,
 )
 from quantflow.formats.read import open_artifact
-from quantflow.model.families import family_of
+from quantflow.model.build import family_at
+from quantflow.model.families import Family
 from quantflow.model.safetensors_file import write_safetensors
+from quantflow.model.units import kept_units, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
-from quantflow.quantize.codes import BlockCodes, LinearCodes, block_file, load_block, quantized_linears
+from quantflow.quantize.codes import BlockCodes, LinearCodes
+from quantflow.quantize.params import Scheme
 from quantflow.source.checkpoint import load_checkpoint
 
 
@@ -52,15 +58,14 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
     """
     checkpoint = load_checkpoint(inputs["source"])
     reader = SafetensorsReader(checkpoint.folder)
-    family = family_of(checkpoint.model_type)
+    family = family_at(checkpoint.folder, checkpoint.model_type)
     blocks = 1 + max((block_of(name, family) or 0 for name in reader.names()), default=0)
-    quantized = frozenset[str]().union(
-        *(quantized_linears(block_file(inputs["quantize"], index)) for index in range(blocks))
-    )
+    codes = ArtifactCodes(inputs["codes"], params.scheme, family, kept_units(params.keep, family, blocks))
+    quantized = frozenset[str]().union(*(codes.quantized(index) for index in range(blocks)))
     half_name = checkpoint.half_dtype
     half = getattr(torch, half_name)
-    precisions = unit_precisions(family, blocks, quantized, params.bits, half_name)
-    entries = plan_entries(reader, family, quantized, params.group_size, half)
+    precisions = unit_precisions(family, blocks, quantized, params.scheme.bits, half_name)
+    entries = plan_entries(reader, family, quantized, params.format, params.scheme, half)
     shards = plan_shards(entries, MAX_SHARD_BYTES)
     _report_conversions(entries, reader, half_name, reporter)
 
@@ -71,17 +76,18 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
             write_safetensors(
                 folder / shard.file,
                 [spec for entry in shard.entries for spec in entry.outputs],
-                _shard_tensors(shard, reader, inputs["quantize"], params, advance),
+                _shard_tensors(shard, reader, codes, params, family, advance),
                 {"format": "pt"},
             )
-    linears = {f"{family.block_name(index)}.{name}" for index in range(blocks) for name in family.linears}
-    kept = tuple(sorted(linears - quantized))
+    units = units_of(family, blocks)
+    kept = {unit: linears for unit, linears in units.items() if not quantized.intersection(linears)}
     config = artifact_config(checkpoint, half_name)
-    config["quantization_config"] = quantization_config(params.group_size, ("lm_head", *kept))
+    config["quantization_config"] = LAYOUTS[params.format].config(params.scheme, kept, family.outside)
     for name, content in {CONFIG_FILE: config, **shard_index(shards)}.items():
         write_json(folder / name, content)
     copy_companions(checkpoint, folder)
-    write_provenance(checkpoint, folder, {**params.model_dump(mode="json"), "precisions": precisions})
+    facts = {"name": params.name, "format": params.format, **scheme_facts(params.scheme)}
+    write_provenance(checkpoint, folder, {**facts, "precisions": precisions})
     open_artifact(folder)
     assembly = Assembly(
         folder=folder,
@@ -91,54 +97,94 @@ def run(params: AssembleParams, inputs: Mapping[str, Path], output: Path, report
         weight_bytes=sum(entry.bytes for entry in entries),
         source_weight_bytes=sum(reader.spec(name).bytes for name in reader.names()),
         quantized_linears=len(quantized),
-        kept_linears=kept,
+        kept_units=tuple(sorted(kept)),
     )
     save_assembly(output, assembly)
+
+
+def scheme_facts(scheme: Scheme) -> dict[str, JsonValue]:
+    """What an artifact's provenance says of a scheme: settings that its method does not use are left out."""
+    facts = scheme.model_dump(mode="json")
+    if "gptq" not in scheme.method:
+        for name in ("desc_act", "static_groups", "damping"):
+            del facts[name]
+    return facts
 
 
 def _shard_tensors(
     shard: Shard,
     reader: SafetensorsReader,
-    codes_folder: Path,
+    codes: ArtifactCodes,
     params: AssembleParams,
+    family: Family,
     advance: Callable[[int], None],
 ) -> Iterator[tuple[str, Tensor]]:
+    layout = LAYOUTS[params.format]
     for block, entries in groupby(shard.entries, key=lambda entry: entry.block):
-        codes = BlockCodes({}, {}) if block is None else load_block(block_file(codes_folder, block))
-        unknown = {name for name in codes.folds if name not in reader.names()}
+        own = BlockCodes({}, {}) if block is None else codes.load(block)
+        unknown = {name for name in own.folds if name not in reader.names()}
         if unknown:
             raise QuantizationError(
                 "a scale is folded into it, and the source has no such tensor", where=min(unknown)
             )
         for entry in entries:
             if entry.linear is None:
-                (spec,) = entry.outputs
-                yield (
-                    spec.name,
-                    _kept_tensor(entry.source, reader.read(entry.source), codes.folds, spec.dtype),
-                )
+                yield from _kept_pieces(entry, reader, own.folds, family)
             else:
-                linear = codes.linears[entry.linear]
-                _check_codes(entry.linear, linear, reader.spec(entry.source).shape, params)
-                yield from linear_tensors(entry.linear, linear).items()
+                linear = own.linears[entry.linear]
+                _check_codes(entry.linear, linear, reader.spec(entry.source).shape, params.scheme)
+                try:
+                    yield from layout.tensors(entry.linear, linear).items()
+                except ValueError as error:
+                    raise QuantizationError(str(error), where=entry.linear) from error
             advance(1)
 
 
-def _check_codes(name: str, codes: LinearCodes, shape: tuple[int, ...], params: AssembleParams) -> None:
+def _check_codes(name: str, codes: LinearCodes, shape: tuple[int, ...], scheme: Scheme) -> None:
     if codes.q.shape != shape:
         raise QuantizationError(
             f"has codes of shape {list(codes.q.shape)} for a weight of shape {list(shape)}", where=name
         )
-    if (codes.bits, codes.group_size) != (params.bits, params.group_size):
+    group_size = scheme.group_width(shape[1])
+    if (codes.bits, codes.group_size) != (scheme.bits, group_size):
         raise QuantizationError(
             f"has codes of {codes.bits} bits in groups of {codes.group_size}; the artifact is to have "
-            f"{params.bits} bits in groups of {params.group_size}",
+            f"{scheme.bits} bits in groups of {group_size}",
             where=name,
+        )
+    if scheme.symmetric and bool((codes.zero_points != 1 << (scheme.bits - 1)).any()):
+        raise QuantizationError("has zero points beside the middle in a symmetric scheme", where=name)
+    if codes.group_index is not None and not mixes_groups(scheme):
+        raise QuantizationError(
+            "has groups that are not consecutive in a scheme without desc_act", where=name
         )
 
 
-def _kept_tensor(name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
-    """A tensor that is not quantized, as it is stored: divided by the scale folded into its module."""
+def _kept_pieces(
+    entry: Entry, reader: SafetensorsReader, folds: Mapping[str, Tensor], family: Family
+) -> Iterator[tuple[str, Tensor]]:
+    """A tensor that is not quantized; in pieces, as an embedding is large, if no scale is folded into it."""
+    (spec,) = entry.outputs
+    if entry.source.rpartition(".")[0] + WEIGHT in folds:
+        offset = family.norm_offset if _is_norm_weight(entry.source, family) else 0.0
+        yield spec.name, _kept_tensor(entry.source, reader.read(entry.source), folds, spec.dtype, offset)
+        return
+    for piece in reader.chunks(entry.source):
+        yield spec.name, _kept_tensor(entry.source, piece, folds, spec.dtype, 0.0)
+
+
+def _is_norm_weight(name: str, family: Family) -> bool:
+    """Whether a tensor that a scale is folded into is a norm's weight, and not a bias or a linear's."""
+    return name.endswith(WEIGHT) and not name.endswith(tuple(f".{n}{WEIGHT}" for n in family.linears))
+
+
+def _kept_tensor(
+    name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: torch.dtype, offset: float
+) -> Tensor:
+    """A tensor that is not quantized, as it is stored: divided by the scale folded into its module.
+
+    `offset` is what the module adds to the tensor before it multiplies by it.
+    """
     if not tensor.dtype.is_floating_point:
         return tensor
     if not bool(torch.isfinite(tensor).all()):
@@ -148,7 +194,7 @@ def _kept_tensor(name: str, tensor: Tensor, folds: Mapping[str, Tensor], dtype: 
     if scale is not None:
         # A linear's weight has the outputs, which the scale is for, along its rows; all else is vectors.
         divisor = scale.unsqueeze(1) if tensor.dim() == 2 else scale
-        tensor = tensor.to(torch.float32) / divisor
+        tensor = (tensor.to(torch.float32) + offset) / divisor - offset
     stored = tensor.to(dtype)
     if not bool(torch.isfinite(stored).all()):
         largest = float(tensor.abs().max())
@@ -171,8 +217,8 @@ def _report_conversions(
     if converted:
         reporter.event(
             f"stored-as-{half_name}",
-            f"{len(converted)} tensors that are not quantized are stored in {half_name}: runtimes read AWQ "
-            "models in 16-bit dtypes only.",
+            f"{len(converted)} tensors that are not quantized are stored in {half_name}: runtimes read "
+            "quantized models in 16-bit dtypes only.",
             tensors=len(converted),
             dtype=half_name,
         )

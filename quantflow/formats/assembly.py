@@ -20,7 +20,7 @@ class Assembly:
         weight_bytes: Size of its tensors alone.
         source_weight_bytes: Size of the source's tensors.
         quantized_linears: How many linear layers are stored as codes.
-        kept_linears: Full names of the blocks' linears that are stored as in the source.
+        kept_units: Units of the blocks that are stored as in the source, e.g. `model.layers.0.down`.
     """
 
     folder: Path
@@ -30,7 +30,7 @@ class Assembly:
     weight_bytes: int
     source_weight_bytes: int
     quantized_linears: int
-    kept_linears: tuple[str, ...]
+    kept_units: tuple[str, ...]
 
 
 def save_assembly(output: Path, assembly: Assembly) -> None:
@@ -42,5 +42,5 @@ def save_assembly(output: Path, assembly: Assembly) -> None:
 def load_assembly(stage_output: Path) -> Assembly:
     """Read what the assemble stage wrote."""
     record = json.loads((stage_output / _RECORD).read_text(encoding="utf-8"))
-    kept = tuple(record.pop("kept_linears"))
-    return Assembly(folder=stage_output / ARTIFACT_FOLDER, kept_linears=kept, **record)
+    kept = tuple(record.pop("kept_units"))
+    return Assembly(folder=stage_output / ARTIFACT_FOLDER, kept_units=kept, **record)

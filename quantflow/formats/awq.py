@@ -14,6 +14,7 @@ from torch import Tensor
 
 from quantflow.model.safetensors_file import TensorSpec
 from quantflow.quantize.codes import LinearCodes
+from quantflow.quantize.params import Scheme
 
 BITS = 4
 PACKED = 32 // BITS
@@ -21,8 +22,7 @@ NIBBLE_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Column, of each eight, whose code is in an int32's n-th lowest nibble; it suits the kernels' unpacking."""
 
 QWEIGHT, QZEROS, SCALES = ".qweight", ".qzeros", ".scales"
-WEIGHT = ".weight"
-"""What the three stand for, under the name the lossless model has for it."""
+PARTS = (QWEIGHT, QZEROS, SCALES)
 
 
 def pack(values: Tensor) -> Tensor:
@@ -51,7 +51,14 @@ def unpack(packed: Tensor) -> Tensor:
     return values
 
 
-def linear_specs(linear: str, outputs: int, inputs: int, group_size: int) -> tuple[TensorSpec, ...]:
+def obstacle(outputs: int, inputs: int, bits: int) -> str:
+    """Why the layout cannot hold a linear of these sizes, a clause; empty where it can."""
+    return f"AWQ packs multiples of {PACKED} outputs" if outputs % PACKED else ""
+
+
+def linear_specs(
+    linear: str, outputs: int, inputs: int, bits: int, group_size: int
+) -> tuple[TensorSpec, ...]:
     """The tensors that a quantized linear is stored as."""
     return (
         TensorSpec(linear + QWEIGHT, torch.int32, (inputs, outputs // PACKED)),
@@ -61,7 +68,13 @@ def linear_specs(linear: str, outputs: int, inputs: int, group_size: int) -> tup
 
 
 def linear_tensors(linear: str, codes: LinearCodes) -> Mapping[str, Tensor]:
-    """A linear's codes as the tensors of `linear_specs`, by name."""
+    """A linear's codes as the tensors of `linear_specs`, by name.
+
+    Raises:
+        ValueError: If groups are not consecutive inputs, which the layout has no place for.
+    """
+    if codes.group_index is not None:
+        raise ValueError("groups are not consecutive inputs, which the AWQ layout cannot store")
     return {
         linear + QWEIGHT: pack(codes.q.T),
         linear + QZEROS: pack(codes.zero_points.T),
@@ -69,29 +82,40 @@ def linear_tensors(linear: str, codes: LinearCodes) -> Mapping[str, Tensor]:
     }
 
 
-def linear_codes(qweight: Tensor, qzeros: Tensor, scales: Tensor, group_size: int) -> LinearCodes:
-    """Undo `linear_tensors`."""
+def linear_codes(parts: Mapping[str, Tensor], bits: int, group_size: int) -> LinearCodes:
+    """Undo `linear_tensors`.
+
+    Args:
+        parts: Suffix → tensor.
+        bits: Width of a code.
+        group_size: Inputs that share a scale.
+    """
     return LinearCodes(
-        q=unpack(qweight).T.contiguous(),
-        scales=scales.T.contiguous(),
-        zero_points=unpack(qzeros).T.contiguous(),
-        bits=BITS,
+        q=unpack(parts[QWEIGHT]).T.contiguous(),
+        scales=parts[SCALES].T.contiguous(),
+        zero_points=unpack(parts[QZEROS]).T.contiguous(),
+        bits=bits,
         group_size=group_size,
     )
 
 
-def quantization_config(group_size: int, kept: tuple[str, ...]) -> dict[str, Any]:
+def quantization_config(
+    scheme: Scheme, kept: Mapping[str, tuple[str, ...]], outside: tuple[str, ...]
+) -> dict[str, Any]:
     """The `quantization_config` of config.json.
 
     Args:
-        group_size: Inputs that share a scale.
-        kept: Full names of linears that are not quantized.
+        scheme: How weights are quantized.
+        kept: Unit of a block that is not quantized → its linears' full names. Runtimes that fuse them look
+            for each by its own name.
+        outside: Linears outside the blocks, which are never quantized.
     """
+    linears = sorted(linear for names in kept.values() for linear in names)
     return {
         "quant_method": "awq",
         "version": "gemm",
         "bits": BITS,
-        "group_size": group_size,
+        "group_size": scheme.group_size,
         "zero_point": True,
-        "modules_to_not_convert": list(kept),
+        "modules_to_not_convert": [*outside, *linears],
     }

@@ -25,7 +25,8 @@ from quantflow.formats.params import ExportParams
 from quantflow.formats.plan import Entry, block_of, plan_shards, shard_index
 from quantflow.formats.read import open_artifact
 from quantflow.formats.rounding import Losses, tensor_losses
-from quantflow.model.families import Family, family_of
+from quantflow.model.build import family_at
+from quantflow.model.families import Family
 from quantflow.model.safetensors_file import TensorSpec, write_safetensors
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
@@ -43,7 +44,7 @@ def run(params: ExportParams, inputs: Mapping[str, Path], output: Path, reporter
     """
     checkpoint = load_checkpoint(inputs["source"])
     reader = SafetensorsReader(checkpoint.folder)
-    family = family_of(checkpoint.model_type)
+    family = family_at(checkpoint.folder, checkpoint.model_type)
     dtype: torch.dtype = getattr(torch, params.dtype)
     counted = _count_losses(reader, dtype, reporter)
     kept = units_that_keep(counted, family, reader)
@@ -73,7 +74,6 @@ def run(params: ExportParams, inputs: Mapping[str, Path], output: Path, reporter
     }
     write_provenance(checkpoint, folder, facts)
     open_artifact(folder)
-    linears = {f"{name}.weight" for names in family.units.values() for name in names}
     assembly = Assembly(
         folder=folder,
         name=params.name,
@@ -82,14 +82,7 @@ def run(params: ExportParams, inputs: Mapping[str, Path], output: Path, reporter
         weight_bytes=sum(entry.bytes for entry in entries),
         source_weight_bytes=sum(reader.spec(name).bytes for name in reader.names()),
         quantized_linears=0,
-        kept_linears=tuple(
-            sorted(
-                name.removesuffix(".weight")
-                for names in kept.values()
-                for name in names
-                if name.endswith(tuple(linears))
-            )
-        ),
+        kept_units=tuple(sorted(kept.keys() - reader.names())),
     )
     save_assembly(output, assembly)
 

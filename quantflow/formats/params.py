@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from quantflow.pipeline.stage import StageParams
+from quantflow.quantize.params import Scheme
 
 
 class AssembleParams(StageParams):
@@ -13,16 +12,14 @@ class AssembleParams(StageParams):
     Attributes:
         name: The artifact's name.
         format: Layout on disk.
-        method: Algorithm that chose the codes, for the artifact's provenance.
-        bits: Width of a code.
-        group_size: Input channels that share a scale and a zero point.
+        scheme: How its codes were chosen.
+        keep: Names or patterns of units that stay as they are, e.g. `model.layers.0.down` or `*.down`.
     """
 
     name: str
-    format: Literal["awq"]
-    method: Literal["awq"] = "awq"
-    bits: Literal[4]
-    group_size: int = Field(gt=0)
+    format: Literal["awq", "gptq"]
+    scheme: Scheme
+    keep: tuple[str, ...] = ()
 
 
 class ExportParams(StageParams):

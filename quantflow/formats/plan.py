@@ -9,13 +9,15 @@ from typing import Any
 import torch
 
 from quantflow.errors import QuantizationError
-from quantflow.formats.awq import PACKED, WEIGHT, linear_specs
+from quantflow.formats.layouts import LAYOUTS, WEIGHT
 from quantflow.model.families import Family
 from quantflow.model.safetensors_file import TensorSpec
+from quantflow.model.units import HEAD, units_of
 from quantflow.model.weights import INDEX_FILE, SINGLE_FILE, SafetensorsReader
+from quantflow.quantize.params import Scheme
 
 HALF_DTYPES = (torch.float16, torch.bfloat16)
-"""Dtypes that runtimes compute unquantized layers of an AWQ model in."""
+"""Dtypes that runtimes compute unquantized layers of a quantized model in."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def plan_entries(
     reader: SafetensorsReader,
     family: Family,
     quantized: frozenset[str],
-    group_size: int,
+    format: str,
+    scheme: Scheme,
     half: torch.dtype,
 ) -> tuple[Entry, ...]:
     """What becomes of every tensor of the source, those outside the blocks first, then block by block.
@@ -76,8 +79,9 @@ def plan_entries(
     Args:
         reader: The source.
         family: Its family.
-        quantized: Full names of the linears that there are codes for.
-        group_size: Their groups.
+        quantized: Full names of the linears whose codes are to be stored.
+        format: Layout on disk.
+        scheme: How they are quantized.
         half: What wider floats are stored as.
 
     Raises:
@@ -93,19 +97,23 @@ def plan_entries(
         block = block_of(name, family)
         return (-1 if block is None else block, name)
 
+    layout = LAYOUTS[format]
     entries = []
     for name in sorted(reader.names(), key=place):
         spec, linear = reader.spec(name), name.removesuffix(WEIGHT)
         if name.endswith(WEIGHT) and linear in quantized:
             outputs, inputs = spec.shape
-            if outputs % PACKED or inputs % group_size:
+            group_size = scheme.group_width(inputs)
+            why = layout.obstacle(outputs, inputs, scheme.bits)
+            if inputs % group_size:
+                why = f"groups are of {group_size} inputs"
+            if why:
                 raise QuantizationError(
-                    f"has {outputs} outputs and {inputs} inputs; AWQ stores multiples of {PACKED} outputs "
-                    f"and of the group size, {group_size}, inputs",
+                    f"has {outputs} outputs and {inputs} inputs; {why}",
                     where=linear,
-                    hint="Choose a group_size that divides the inputs of every layer.",
+                    hint="Choose a group_size that divides the inputs of every layer, or keep its unit.",
                 )
-            stored = linear_specs(linear, outputs, inputs, group_size)
+            stored = layout.specs(linear, outputs, inputs, scheme.bits, group_size)
             entries.append(Entry(name, block_of(name, family), linear, stored))
         else:
             kept = TensorSpec(name, stored_dtype(spec.dtype, half), spec.shape)
@@ -151,12 +159,10 @@ def unit_precisions(
     Raises:
         QuantizationError: If only some linears of a unit are quantized; runtimes fuse them, and cannot.
     """
-    precisions = {"lm_head": kept}
-    for index in range(blocks):
-        for unit, linears in family.units.items():
-            name = f"{family.block_name(index)}.{unit}"
-            coded = [linear for linear in linears if f"{family.block_name(index)}.{linear}" in quantized]
-            if coded and len(coded) < len(linears):
-                raise QuantizationError(f"only {', '.join(coded)} of it are quantized", where=name)
-            precisions[name] = f"int{bits}" if coded else kept
+    precisions = {HEAD: kept}
+    for unit, linears in units_of(family, blocks).items():
+        coded = [linear for linear in linears if linear in quantized]
+        if coded and len(coded) < len(linears):
+            raise QuantizationError(f"only {', '.join(coded)} of it are quantized", where=unit)
+        precisions[unit] = f"int{bits}" if coded else kept
     return precisions

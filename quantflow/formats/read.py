@@ -1,13 +1,17 @@
 """Opens an artifact from disk, whatever format it says it has."""
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from quantflow.errors import ArtifactError
-from quantflow.formats.awq_reader import AwqReader
+from quantflow.formats.awq_reader import open_awq
 from quantflow.formats.folder import CONFIG_FILE, PROVENANCE_FILE
+from quantflow.formats.gptq_reader import open_gptq
 from quantflow.model.weights import SafetensorsReader, WeightReader
+
+_OPENERS: Mapping[str, Callable[[Path, dict[str, Any]], WeightReader]] = {"awq": open_awq, "gptq": open_gptq}
 
 
 def open_artifact(folder: Path) -> WeightReader:
@@ -28,9 +32,12 @@ def open_artifact(folder: Path) -> WeightReader:
         raise ArtifactError(
             "has no config.json with a quantization_config that says how it is quantized", where=str(folder)
         )
-    if method != "awq":
-        raise ArtifactError(f"quant_method {method!r} is not one QuantFlow reads; awq is", where=str(path))
-    return AwqReader(folder, settings)
+    if not isinstance(method, str) or method not in _OPENERS:
+        raise ArtifactError(
+            f"quant_method {method!r} is not one QuantFlow reads; {' and '.join(_OPENERS)} are",
+            where=str(path),
+        )
+    return _OPENERS[method](folder, settings)
 
 
 def _says_it_is_plain(folder: Path) -> bool:

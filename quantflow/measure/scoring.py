@@ -121,7 +121,7 @@ def runtime_info(decoder: StreamedDecoder, batch_tokens: int) -> RuntimeInfo:
         device=decoder.device.type,
         dtype=str(decoder.dtype).removeprefix("torch."),
         options={
-            "attention": "sdpa",
+            "attention": decoder.attention,
             "batch_tokens": str(batch_tokens),
             "threads": str(torch.get_num_threads()),
             "float32_matmul_precision": torch.get_float32_matmul_precision(),

@@ -7,43 +7,24 @@ just that long.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import init_empty_weights
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
-from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from quantflow.errors import SourceError
-from quantflow.model.config import CONFIG_FILE, load_config
-from quantflow.model.families import Family, family_of
+from quantflow.model.block_call import CACHE_ARGUMENTS, BlockCall
+from quantflow.model.build import attention_of, build_empty
+from quantflow.model.config import load_config
+from quantflow.model.embedding import rows_in_place
+from quantflow.model.families import FAMILIES, Family
+from quantflow.model.replaced import forwards_replaced
+from quantflow.model.unlisted import inspect_blocks
 from quantflow.model.weights import WeightReader
-
-CACHE_ARGUMENTS = frozenset({"past_key_values", "use_cache", "cache_position"})
-"""Of no use to a block that sees each window once and whole."""
-
-
-@dataclass(frozen=True)
-class BlockCall:
-    """How the model calls one of its blocks, the hidden states aside.
-
-    Attributes:
-        args: Positional arguments after the hidden states.
-        kwargs: Keyword arguments: mask, positions, rotary embeddings.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-    def run(self, block: nn.Module, hidden: Tensor) -> Tensor:
-        """Run a loaded block on hidden states `[B, T, d]` as the model would; `[B, T, d]`."""
-        output = block(hidden, *self.args, **self.kwargs)
-        result: Tensor = output[0] if isinstance(output, tuple) else output
-        return result
 
 
 class StreamedDecoder:
@@ -57,8 +38,8 @@ class StreamedDecoder:
         dtype: What to compute in; weights are converted to it.
 
     Raises:
-        RecipeError: If the architecture is not supported.
-        SourceError: If config.json cannot be read.
+        RecipeError: If the model is no decoder of uniform dense blocks.
+        SourceError: If config.json cannot be read, or describes what cannot be built.
     """
 
     def __init__(
@@ -70,9 +51,10 @@ class StreamedDecoder:
         self.device = torch.device(device)
         self.dtype = dtype
         self.config = load_config(folder)
-        self.family: Family = family_of(self.config.model_type)
         torch.set_float32_matmul_precision("highest")  # an environment can ask for TF32 under float32's name
-        self._model = _build(self.config, dtype, folder).eval()
+        self._model = build_empty(self.config, folder, dtype, buffers=True)
+        listed = FAMILIES.get(self.config.model_type)
+        self.family: Family = listed or inspect_blocks(self._model, self.config)
         self._base: nn.Module = self._model.base_model
         self._blocks: Sequence[Any] = self._model.get_submodule(self.family.blocks)
         for module in self._model.modules():
@@ -82,7 +64,8 @@ class StreamedDecoder:
         parameters = [name for name, _ in self._model.named_parameters(remove_duplicate=False)]
         base = {name for name in parameters if name.startswith(f"{self._model.base_model_prefix}.")}
         inside = {name for name in parameters if name.startswith(f"{self.family.blocks}.")}
-        embedding = {id(parameter) for parameter in self._model.get_input_embeddings().parameters()}
+        self._table: Any = self._model.get_input_embeddings()
+        embedding = {id(parameter) for parameter in self._table.parameters()}
         self._head_names = [name for name in parameters if name not in base]
         self._before_names = [name for name in parameters if name in base - inside]
         self._after_names = [
@@ -95,6 +78,11 @@ class StreamedDecoder:
         return len(self._blocks)
 
     @property
+    def attention(self) -> str:
+        """Which of transformers' implementations of attention computes: `sdpa` or `eager`."""
+        return attention_of(self.config)
+
+    @property
     def hidden_size(self) -> int:
         """Width d of the hidden states."""
         return int(self.config.hidden_size)
@@ -103,6 +91,12 @@ class StreamedDecoder:
     def vocab_size(self) -> int:
         """Number of logits per position."""
         return int(self.config.vocab_size)
+
+    @property
+    def ties(self) -> Mapping[str, str]:
+        """Tensors that are another one under a second name, e.g. `lm_head.weight` → the embedding."""
+        ties: Mapping[str, str] = self._model.all_tied_weights_keys
+        return ties
 
     def expected_tensors(self) -> Mapping[str, tuple[int, ...]]:
         """What the weights have to hold, by the names they are stored under: the shape of each tensor.
@@ -116,8 +110,14 @@ class StreamedDecoder:
 
     @contextmanager
     def loaded_embedding(self) -> Iterator[None]:
-        """Keep the embedding in memory over several calls of `embed`."""
+        """Keep the whole embedding in memory, of which `embed` by itself reads the rows that it needs."""
         with self._loaded(self._before_names):
+            yield
+
+    @contextmanager
+    def loaded_around(self) -> Iterator[None]:
+        """Keep in memory what is around the blocks, embedding and head aside, for calls of `embed`."""
+        with self._loaded(self._after_names):
             yield
 
     @contextmanager
@@ -148,43 +148,95 @@ class StreamedDecoder:
         Returns:
             The hidden states `[B, T, d]` that enter the first block, and how each block is called.
         """
+        wrapped = self._blocks_give_tuples
         calls: list[BlockCall] = []
         entering: list[Tensor] = []
 
-        def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
             entering.append(hidden_states)
             kept = {name: value for name, value in kwargs.items() if name not in CACHE_ARGUMENTS}
             calls.append(BlockCall(args, kept))
-            return hidden_states
+            return (hidden_states,) if wrapped else hidden_states
 
-        with self._loaded(self._before_names), _forwards_replaced(self._blocks, record):
+        around = self._loaded(self._before_names)
+        with self._loaded_rows(ids), around, forwards_replaced(self._blocks, record):
             self._base(input_ids=ids.to(self.device), use_cache=False)
         return entering[0], tuple(calls)
 
     @torch.no_grad()
     def final(self, hidden: Tensor) -> Tensor:
         """What the model does after its last block, up to the head: `[B, T, d]` → `[B, T, d]`."""
+        result: Tensor | tuple[Tensor] = (hidden,) if self._blocks_give_tuples else hidden
 
-        def inject(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            return hidden
+        def inject(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
+            return result
 
-        with self._loaded(self._after_names), _forwards_replaced(self._blocks, inject):
+        with self._loaded(self._after_names), forwards_replaced(self._blocks, inject):
             output = self._base(inputs_embeds=hidden, use_cache=False)
-        result: Tensor = output.last_hidden_state
-        return result
+        final: Tensor = output.last_hidden_state
+        return final
 
     @torch.no_grad()
     def logits(self, final: Tensor) -> Tensor:
         """The model's logits from final hidden states, by its own forward: `[..., d]` → `[..., vocab]`."""
         rows: Any = final.to(self.device, self.dtype).reshape(1, -1, final.shape[-1])
 
-        def inject(*args: Any, **kwargs: Any) -> BaseModelOutputWithPast:
-            return BaseModelOutputWithPast(last_hidden_state=rows)
+        def inject(*args: Any, **kwargs: Any) -> BaseModelOutputWithPastAndCrossAttentions:
+            return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=rows)
 
-        with self._loaded(self._head_names), _forwards_replaced([self._base], inject):
+        with self._loaded(self._head_names), forwards_replaced([self._base], inject):
             output = self._model(inputs_embeds=rows, use_cache=False)
         logits: Tensor = output.logits
         return logits.reshape(*final.shape[:-1], -1)
+
+    @torch.no_grad()
+    def plain_logits(self, ids: Tensor) -> Tensor:
+        """The logits of the model's own forward, which loads blocks as it comes to them: `[B, T, vocab]`.
+
+        It is what running block by block is held against.
+        """
+
+        def loading(index: int) -> Any:
+            own = self._blocks[index].forward
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                with self.loaded_block(index):
+                    return own(*args, **kwargs)
+
+            return run
+
+        with ExitStack() as stack:
+            stack.enter_context(self._loaded([*self._before_names, *self._head_names]))
+            for index, block in enumerate(self._blocks):
+                stack.enter_context(forwards_replaced([block], loading(index)))
+            logits: Tensor = self._model(input_ids=ids.to(self.device), use_cache=False).logits
+        return logits
+
+    @cached_property
+    def _blocks_give_tuples(self) -> bool:
+        """Whether the model expects tuples of its blocks: found out by running the first one once.
+
+        Those of listed families give tensors.
+        """
+        if self.family.listed:
+            return False
+        first, own = self._blocks[0], self._blocks[0].forward
+        outputs: list[Any] = []
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            outputs.append(own(*args, **kwargs))
+            raise _FirstBlockDoneError
+
+        ids = torch.zeros(1, 2, dtype=torch.long, device=self.device)
+        with (
+            torch.no_grad(),
+            self.loaded_block(0),
+            self._loaded(self._before_names),
+            forwards_replaced([first], run),
+            suppress(_FirstBlockDoneError),
+        ):
+            self._base(input_ids=ids, use_cache=False)
+        return isinstance(outputs[0], tuple)
 
     @contextmanager
     def _loaded(self, names: Iterable[str]) -> Iterator[None]:
@@ -204,49 +256,44 @@ class StreamedDecoder:
             for module, attribute, empty in loaded:
                 module.register_parameter(attribute, empty)
 
+    @contextmanager
+    def _loaded_rows(self, ids: Tensor) -> Iterator[None]:
+        """Give the embedding the rows that some tokens need, unless it has all of them."""
+        whole = self._table.weight
+        if not whole.is_meta:
+            yield
+            return
+        name = next(n for n in self._before_names if self._model.get_parameter(n) is whole)
+        self._check_shape(name, self.reader.shape(self._stored_name(name)), whole.shape)
+        needed = torch.unique(ids)
+        rows = self.reader.rows(self._stored_name(name), needed.tolist())
+        with rows_in_place(self._table, needed, rows.to(self.device, self.dtype)):
+            yield
+
     def _read(self, name: str, shape: torch.Size) -> Tensor:
         weight = self.reader.read(self._stored_name(name))
-        if weight.shape != shape:
+        self._check_shape(name, tuple(weight.shape), shape)
+        return weight.to(self.device, self.dtype)
+
+    def _check_shape(self, name: str, stored: tuple[int, ...], shape: torch.Size) -> None:
+        if stored != tuple(shape):
             raise SourceError(
-                f"the tensor {name} has shape {list(weight.shape)}, config.json says {list(shape)}",
+                f"the tensor {name} has shape {list(stored)}, config.json says {list(shape)}",
                 where=str(self.folder),
                 hint="Weights and config.json do not belong together.",
             )
-        return weight.to(self.device, self.dtype)
 
     def _stored_name(self, name: str) -> str:
         """The name a weight is stored under: its own or, as in transformers, that of one it is tied to."""
         names = self.reader.names()
         if name in names:
             return name
-        ties: Mapping[str, str] = self._model.all_tied_weights_keys
+        ties = self.ties
         partners = (
             [ties[name]] if name in ties else [target for target, source in ties.items() if source == name]
         )
         return next((partner for partner in partners if partner in names), name)
 
 
-def _build(config: Any, dtype: torch.dtype, folder: Path) -> Any:
-    """The model without weights; only its buffers are real."""
-    build: Any = AutoModelForCausalLM.from_config
-    try:
-        with init_empty_weights(include_buffers=False):
-            return build(config, dtype=dtype, attn_implementation="sdpa", trust_remote_code=False)
-    except Exception as cause:  # a config may name an activation or a rotary embedding that there is not
-        raise SourceError(
-            f"transformers cannot build what config.json describes: {type(cause).__name__}: {cause}",
-            where=str(folder / CONFIG_FILE),
-        ) from cause
-
-
-@contextmanager
-def _forwards_replaced(modules: Iterable[Any], forward: Any) -> Iterator[None]:
-    """Let `forward` stand in for the modules' own, on these instances alone."""
-    replaced = list(modules)
-    try:
-        for module in replaced:
-            module.forward = forward
-        yield
-    finally:
-        for module in replaced:
-            del module.forward
+class _FirstBlockDoneError(Exception):
+    """Ends a forward after its first block."""

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 
 from quantflow.errors import RecipeError
 
+FUSED_IN_QKV = 3
+"""Query, key and value: what a fused `qkv_proj` holds, the value last, as wide as the others without grouped
+queries only."""
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -14,13 +18,21 @@ class Fold:
         into: Module of the block whose output the unit reads, e.g. `input_layernorm` or `mlp.up_proj`: its
             output is divided by the scale, per channel.
         unit: The unit whose input columns are multiplied by the scale.
-        needs_equal_shapes: Whether the fold holds only where `into` has as many output channels as the unit
-            has inputs (`self_attn.v_proj` under grouped-query attention has fewer).
+        needs_equal_shapes: Whether the fold holds only where what the unit reads of `into` has as many
+            channels as the unit has inputs (values under grouped-query attention have fewer).
+        last_rows: Whether `into` is a fused linear of which the unit reads the last rows: the values of a
+            `qkv_proj`, the up part of a `gate_up_proj`. The other rows are left as they are.
     """
 
     into: str
     unit: str
     needs_equal_shapes: bool = False
+    last_rows: bool = False
+
+    def holds(self, outputs: int, inputs: int) -> bool:
+        """Whether a scale of the unit's `inputs` entries can go into a linear of so many `outputs`."""
+        fused = FUSED_IN_QKV if self.last_rows else 1
+        return not self.needs_equal_shapes or outputs == fused * inputs
 
 
 @dataclass(frozen=True)
@@ -32,12 +44,18 @@ class Family:
         blocks: Path of the decoder blocks in the model.
         units: Unit → its linears within a block, in the order a runtime fuses them.
         folds: Where scales may go.
+        norm_offset: What norms that are folded into add to their weight: 1 where they multiply by 1 + w.
+        outside: Linears outside the blocks, by full name; they are never quantized.
+        listed: Whether the family is one of `FAMILIES`; one that is not was made out of the model itself.
     """
 
     model_type: str
     blocks: str
     units: Mapping[str, tuple[str, ...]]
     folds: tuple[Fold, ...]
+    norm_offset: float = 0.0
+    outside: tuple[str, ...] = ("lm_head",)
+    listed: bool = True
 
     def block_name(self, index: int) -> str:
         """Full name of a block, e.g. `model.layers.0`."""
@@ -55,23 +73,52 @@ LLAMA_UNITS: Mapping[str, tuple[str, ...]] = {
     "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
     "down": ("mlp.down_proj",),
 }
+FUSED_UNITS: Mapping[str, tuple[str, ...]] = {
+    "qkv": ("self_attn.qkv_proj",),
+    "o": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_up_proj",),
+    "down": ("mlp.down_proj",),
+}
+VALUES_AND_UP = (Fold("self_attn.v_proj", "o", needs_equal_shapes=True), Fold("mlp.up_proj", "down"))
 LLAMA_FOLDS = (
     Fold("input_layernorm", "qkv"),
-    Fold("self_attn.v_proj", "o", needs_equal_shapes=True),
     Fold("post_attention_layernorm", "gate_up"),
-    Fold("mlp.up_proj", "down"),
+    *VALUES_AND_UP,
 )
+# Gemma's post_attention_layernorm comes after attention and before the residual, not before the MLP.
+GEMMA_FOLDS = (Fold("input_layernorm", "qkv"), Fold("pre_feedforward_layernorm", "gate_up"), *VALUES_AND_UP)
+FUSED_FOLDS = (
+    Fold("input_layernorm", "qkv"),
+    Fold("self_attn.qkv_proj", "o", needs_equal_shapes=True, last_rows=True),
+    Fold("post_attention_layernorm", "gate_up"),
+    Fold("mlp.gate_up_proj", "down", last_rows=True),
+)
+
+_LAYERS = "model.layers"
 FAMILIES: Mapping[str, Family] = {
-    model_type: Family(model_type, "model.layers", LLAMA_UNITS, LLAMA_FOLDS)
-    for model_type in ("llama", "mistral", "qwen2")
+    family.model_type: family
+    for family in (
+        Family("llama", _LAYERS, LLAMA_UNITS, LLAMA_FOLDS),
+        Family("mistral", _LAYERS, LLAMA_UNITS, LLAMA_FOLDS),
+        Family("qwen2", _LAYERS, LLAMA_UNITS, LLAMA_FOLDS),
+        Family("qwen3", _LAYERS, LLAMA_UNITS, LLAMA_FOLDS),
+        Family("smollm3", _LAYERS, LLAMA_UNITS, LLAMA_FOLDS),
+        Family("granite", _LAYERS, LLAMA_UNITS, LLAMA_FOLDS),
+        Family("gemma2", _LAYERS, LLAMA_UNITS, GEMMA_FOLDS, norm_offset=1.0),
+        Family("gemma3_text", _LAYERS, LLAMA_UNITS, GEMMA_FOLDS, norm_offset=1.0),
+        # Phi-4 says phi3, too.
+        Family("phi3", _LAYERS, FUSED_UNITS, FUSED_FOLDS),
+        # Its norms come after attention and MLP: projections read the hidden states as they are.
+        Family("olmo2", _LAYERS, LLAMA_UNITS, VALUES_AND_UP),
+    )
 }
 
 
 def family_of(model_type: str) -> Family:
-    """The family of a model by its config.json's `model_type`.
+    """The listed family of a model by its config.json's `model_type`.
 
     Raises:
-        RecipeError: If QuantFlow does not know the architecture; names those it knows.
+        RecipeError: If QuantFlow does not list the architecture; names those it does.
     """
     if model_type not in FAMILIES:
         raise RecipeError(

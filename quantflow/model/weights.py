@@ -1,7 +1,7 @@
 """Where a decoder's weights come from: one tensor at a time, by full name."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +22,20 @@ class WeightReader(Protocol):
 
     def read(self, name: str) -> torch.Tensor:
         """One tensor in memory of its own, in whatever dtype it comes.
+
+        Raises:
+            QuantFlowError: If there is no such tensor or it cannot be read; its message names it.
+        """
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape, without reading it.
+
+        Raises:
+            QuantFlowError: If there is no such tensor.
+        """
+
+    def rows(self, name: str, rows: Sequence[int]) -> torch.Tensor:
+        """Some rows of a tensor of two dimensions that is stored as it is, e.g. an embedding.
 
         Raises:
             QuantFlowError: If there is no such tensor or it cannot be read; its message names it.
@@ -122,6 +136,23 @@ class SafetensorsReader:
         """
         return self._file_of(name).read(name)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape, without reading it.
+
+        Raises:
+            QuantFlowError: Of the reader's error class, if there is no such tensor.
+        """
+        return self.spec(name).shape
+
+    def rows(self, name: str, rows: Sequence[int]) -> torch.Tensor:
+        """Some rows of a tensor of two dimensions, as stored, in the order asked for.
+
+        Raises:
+            QuantFlowError: Of the reader's error class, if there is no such tensor or it cannot be read.
+        """
+        file = self._file_of(name)
+        return torch.cat([file.read_rows(name, begin, end) for begin, end in _runs(rows)])
+
     def chunks(self, name: str) -> Iterator[torch.Tensor]:
         """A tensor's elements in order, as stored, in flat pieces that take little memory.
 
@@ -138,3 +169,34 @@ class SafetensorsReader:
                 hint="The weights are incomplete or belong to another architecture than config.json says.",
             )
         return self._files[name]
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Numbers in their order as ranges, those that follow one another together."""
+    begin = 0
+    for at in range(1, len(numbers) + 1):
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
+            yield numbers[begin], numbers[at - 1] + 1
+            begin = at
+
+
+class CountingReader(SafetensorsReader):
+    """A reader that counts what it reads.
+
+    Attributes:
+        bytes_read: Bytes of tensors read so far.
+    """
+
+    bytes_read = 0
+
+    def read(self, name: str) -> torch.Tensor:
+        """As a `SafetensorsReader`."""
+        tensor = super().read(name)
+        self.bytes_read += tensor.nbytes
+        return tensor
+
+    def rows(self, name: str, rows: Sequence[int]) -> torch.Tensor:
+        """As a `SafetensorsReader`."""
+        tensor = super().rows(name, rows)
+        self.bytes_read += tensor.nbytes
+        return tensor

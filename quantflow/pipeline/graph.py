@@ -5,16 +5,17 @@ from pathlib import Path
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams
+from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.quantize.params import CheckParams, QuantizeParams
-from quantflow.recipe.artifacts import Artifact, AwqArtifact, HfArtifact
+from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
+from quantflow.recipe.artifacts import Artifact, GptqArtifact, HfArtifact
 from quantflow.recipe.margins import margins
 from quantflow.recipe.schema import Recipe
+from quantflow.recipe.scheme import scheme_of
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
 
@@ -32,7 +33,8 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         StoreError: A file that the recipe names cannot be read.
     """
     own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
-    return (*_shared_stages(recipe, machine, digests), *own)
+    shared = (*_shared_stages(recipe, machine, digests), *_quantizing_stages(recipe, machine))
+    return (*shared, *own)
 
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -49,10 +51,12 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             name="check",
             function="quantflow.quantize.check:run",
             params=CheckParams(
-                group_sizes={
-                    f"artifacts[{index}].group_size": artifact.group_size
+                artifacts={
+                    f"artifacts[{index}]": PlannedArtifact(
+                        format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
+                    )
                     for index, artifact in enumerate(recipe.artifacts)
-                    if isinstance(artifact, AwqArtifact)
+                    if not isinstance(artifact, HfArtifact)
                 },
                 window_lengths={
                     "data.calibration.length": data.calibration.length,
@@ -84,6 +88,30 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             resumable=True,
         ),
     )
+
+
+def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
+    """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
+    schemes = {
+        scheme.id: scheme
+        for scheme in map(scheme_of, (a for a in recipe.artifacts if not isinstance(a, HfArtifact)))
+    }
+    if not schemes:
+        return ()
+    quantize = Stage(
+        name="quantize",
+        function="quantflow.quantize.stage:run",
+        params=QuantizeParams(
+            candidates=tuple(scheme for _, scheme in sorted(schemes.items())),
+            device=machine.device,
+            calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
+            batch_tokens=recipe.runtime.batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data"},
+        on_device=True,
+        resumable=True,
+    )
+    return (quantize,)
 
 
 def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
@@ -134,34 +162,48 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
             artifact=name,
         )
         return (export,)
+    scheme, refines = scheme_of(artifact), isinstance(artifact, GptqArtifact) and artifact.refines
+    refine = Stage(
+        name=f"refine:{name}",
+        function="quantflow.quantize.refine:run",
+        params=RefineParams(
+            scheme=scheme,
+            keep=artifact.keep,
+            device=machine.device,
+            calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
+            batch_tokens=batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data", "codes": "quantize"},
+        on_device=True,
+        artifact=name,
+        resumable=True,
+    )
+    assemble = Stage(
+        name=f"assemble:{name}",
+        function="quantflow.formats.assemble:run",
+        params=AssembleParams(name=name, format=artifact.format, scheme=scheme, keep=artifact.keep),
+        inputs={"source": "source", "codes": refine.name if refines else "quantize"},
+        artifact=name,
+    )
+    yardstick = Stage(
+        name=f"yardstick:{name}",
+        function="quantflow.measure.yardstick:run",
+        params=YardstickParams(
+            bits=scheme.bits,
+            group_size=scheme.group_size,
+            symmetric=scheme.symmetric,
+            keep=artifact.keep,
+            device=machine.device,
+            batch_tokens=batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data", "baseline": "baseline"},
+        on_device=True,
+        artifact=name,
+        resumable=True,
+    )
     return (
-        Stage(
-            name=f"quantize:{name}",
-            function="quantflow.quantize.stage:run",
-            params=QuantizeParams(
-                method=artifact.method,
-                bits=artifact.bits,
-                group_size=artifact.group_size,
-                device=machine.device,
-                calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
-                batch_tokens=batch_tokens,
-            ),
-            inputs={"source": "source", "data": "data"},
-            on_device=True,
-            artifact=name,
-            resumable=True,
-        ),
-        Stage(
-            name=f"assemble:{name}",
-            function="quantflow.formats.assemble:run",
-            params=AssembleParams(
-                name=name,
-                format=artifact.format,
-                method=artifact.method,
-                bits=artifact.bits,
-                group_size=artifact.group_size,
-            ),
-            inputs={"source": "source", "quantize": f"quantize:{name}"},
-            artifact=name,
-        ),
+        *((refine,) if refines else ()),
+        assemble,
+        # Rounding to nearest is its own yardstick.
+        *((yardstick,) if scheme.method != "rtn" else ()),
     )

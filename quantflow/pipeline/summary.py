@@ -18,8 +18,11 @@ from quantflow.pipeline.devices import decide
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
+from quantflow.pipeline.store import StoredObject
+from quantflow.quantize.outcome import load_quantize_record, load_refine_record
 from quantflow.recipe.artifacts import Artifact, HfArtifact
 from quantflow.recipe.schema import Recipe
+from quantflow.recipe.scheme import scheme_of
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -102,8 +105,17 @@ def provenance(
             }
             for outcome in outcomes
         ],
+        **_quantizing(outcomes),
         **times,
     }
+
+
+def _quantizing(outcomes: Sequence[StageOutcome]) -> dict[str, JsonValue]:
+    """What the calibration that all quantized artifacts share took."""
+    stored = next((o.stored for o in outcomes if o.stage.name == "quantize"), None)
+    if stored is None:
+        return {}
+    return {"quantizing": load_quantize_record(stored.folder).model_dump(mode="json", exclude={"searches"})}
 
 
 def _gate(artifact: str, outcomes: Outcomes) -> GateResult | None:
@@ -116,21 +128,38 @@ def _artifact(
 ) -> ArtifactReport:
     assembled = outcomes[f"assemble:{artifact.name}"].stored
     measured = outcomes[f"measure:{artifact.name}"].stored
+    yardstick, refined = (_stored(outcomes, f"{kind}:{artifact.name}") for kind in ("yardstick", "refine"))
+    assembly = load_assembly(assembled.folder) if assembled else None
     return ArtifactReport(
         name=artifact.name,
         path=artifact_path(recipe, artifact),
         format=artifact.format,
         scheme=_scheme(artifact),
-        bytes=load_assembly(assembled.folder).bytes if assembled else None,
+        kept_units=assembly.kept_units if assembly else (),
+        bytes=assembly.bytes if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=load_measurement(measured.folder) if measured else None,
+        yardstick=load_measurement(yardstick.folder) if yardstick else None,
+        refinement=load_refine_record(refined.folder) if refined else None,
     )
+
+
+def _stored(outcomes: Outcomes, stage: str) -> StoredObject | None:
+    """The output of a stage that not every artifact has."""
+    return outcomes[stage].stored if stage in outcomes else None
 
 
 def _scheme(artifact: Artifact) -> Scheme:
     if isinstance(artifact, HfArtifact):
         return Scheme(bits=artifact.bits, dtype=artifact.dtype)
-    return Scheme(method=artifact.method, bits=artifact.bits, group_size=artifact.group_size)
+    scheme = scheme_of(artifact)
+    return Scheme(
+        method=scheme.method,
+        bits=scheme.bits,
+        group_size=scheme.group_size,
+        symmetric=scheme.symmetric,
+        desc_act=scheme.desc_act,
+    )
 
 
 def artifact_path(recipe: Recipe, artifact: Artifact) -> str:

@@ -23,7 +23,7 @@ from quantflow.measure.divergence import kl_divergence, same_top1, token_nll  # 
 from quantflow.model.safetensors_file import TensorSpec, write_safetensors  # noqa: E402
 from quantflow.plan.speed import MATMUL_WIDTHS  # noqa: E402
 from quantflow.quantize.codes import LinearCodes, dequantize  # noqa: E402
-from quantflow.quantize.grid import fit_grid, round_to_grid  # noqa: E402
+from quantflow.quantize.grid import GridKind, fit_grid, round_to_grid  # noqa: E402
 
 IMPORTED = time.process_time()
 
@@ -113,7 +113,7 @@ def _tensors(speed: Stopwatch, device: str) -> dict[str, float]:
     return {
         "elementwise": 2 * size / speed.fastest(lambda: torch.nn.functional.silu(weight) * weight),
         "fresh": FRESH_BYTES / speed.fastest(fresh),
-        "rounding": size / speed.fastest(lambda: round_to_grid(groups, fit_grid(groups, 4))),
+        "rounding": size / speed.fastest(lambda: round_to_grid(groups, fit_grid(groups, GridKind(4)))),
         "converting": size / speed.fastest(half.float),
         "call": 1 / speed.fastest(lambda: small + small),
         "attention": 4
@@ -135,11 +135,11 @@ def _codes(speed: Stopwatch) -> dict[str, float]:
         bits=4,
         group_size=GROUP,
     )
-    qweight, qzeros, scales = linear_tensors("", codes).values()
+    parts = linear_tensors("", codes)
     size = ROWS * COLUMNS
     return {
         "packing": size / speed.fastest(lambda: linear_tensors("", codes)),
-        "unpacking": size / speed.fastest(lambda: dequantize(linear_codes(qweight, qzeros, scales, GROUP))),
+        "unpacking": size / speed.fastest(lambda: dequantize(linear_codes(parts, 4, GROUP))),
     }
 
 

@@ -1,9 +1,12 @@
 """What the stages take that fetch, read, write and judge rather than compute."""
 
 from quantflow.data.params import DataParams
+from quantflow.errors import RecipeError
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.inspection.params import InspectParams
 from quantflow.inspection.size import GENERATED_TOKENS, RESIDENT_BYTES
+from quantflow.model.families import family_of
+from quantflow.model.units import kept_units
 from quantflow.plan.forward import CALLS_PER_BLOCK, FLOAT, HEAP_BYTES, block_bytes, stored_bytes
 from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import code_bytes
@@ -17,8 +20,8 @@ TOKEN_BYTES = 24
 TOKENIZER_BYTES = 40 << 20
 # A stored token, its share of offsets and documents included.
 STORED_TOKEN_BYTES = 4.5
-# An INT4 weight in AWQ's layout, and for each group a float16 scale and a packed zero point.
-AWQ_WEIGHT_BYTES, AWQ_GROUP_BYTES = 0.5, 2.5
+# A group's float16 scale, beside its packed zero point; the group of an input in GPTQ's layout.
+SCALE_BYTES, INDEX_BYTES = 2, 4
 HALF = 2
 # Converting a GGUF file, measured on SmolLM2-135M-Instruct in Q4_1: passes over the weights that dequantizing
 # in numpy comes to, and bytes a weight takes meanwhile, in float32 and in the checkpoint's dtype at once.
@@ -113,23 +116,41 @@ def data_cost(params: DataParams, text: TextSize) -> Cost:
 
 def assemble_cost(params: AssembleParams, shape: ModelShape) -> Cost:
     """Codes packed, everything else copied, all of it hashed for its provenance and again for the store."""
-    quantized = shape.blocks * shape.block_parameters
-    written = artifact_bytes(params.group_size, shape)
+    quantized = shape.blocks * shape.block_parameters - _kept_parameters(params.keep, shape)
+    written = artifact_bytes(params, shape)
     tables = shape.embedding_parameters
+    codes = code_bytes(shape, params.scheme.group_width(shape.hidden))
     work = SMALL_WORK + amounts(
         packing=quantized,
         elementwise=2 * tables,
         converting=tables,
-        reading=shape.blocks * code_bytes(shape, params.group_size) + tables * stored_bytes(shape),
+        reading=shape.blocks * codes + tables * stored_bytes(shape),
         writing=written,
         hashing=2 * written,
     )
     table = shape.vocabulary * shape.hidden * (stored_bytes(shape) + HALF)
-    held = max(table, code_bytes(shape, params.group_size) + block_bytes(shape) // 2)
+    held = max(table, codes + block_bytes(shape) // 2)
     return Cost(work, host_bytes=HEAP_BYTES + held, disk_bytes=written)
 
 
-def artifact_bytes(group_size: int, shape: ModelShape) -> int:
-    """The finished artifact: INT4 linears, everything else in 16 bits."""
-    per_weight = AWQ_WEIGHT_BYTES + AWQ_GROUP_BYTES / group_size
-    return round(shape.blocks * shape.block_parameters * per_weight + shape.embedding_parameters * HALF)
+def artifact_bytes(params: AssembleParams, shape: ModelShape) -> int:
+    """The finished artifact: codes of the linears, everything else in 16 bits."""
+    scheme, kept = params.scheme, _kept_parameters(params.keep, shape)
+    weight = scheme.bits / 8
+    block = sum(
+        outputs * (inputs * weight + inputs // scheme.group_width(inputs) * (SCALE_BYTES + weight))
+        + (INDEX_BYTES * inputs if params.format == "gptq" else 0)
+        for outputs, inputs in shape.linears.values()
+    )
+    quantized = 1 - kept / max(1, shape.blocks * shape.block_parameters)
+    return round(quantized * shape.blocks * block + HALF * (kept + shape.embedding_parameters))
+
+
+def _kept_parameters(keep: tuple[str, ...], shape: ModelShape) -> int:
+    """Weights of units that stay as they are; what `keep` says wrong is for the check stage to refuse."""
+    try:
+        kept = kept_units(keep, family_of(shape.model_type), shape.blocks)
+    except RecipeError:
+        return 0
+    sizes = {unit: sum(out * width for out, width in linears) for unit, linears in shape.units.items()}
+    return sum(sizes[unit.rpartition(".")[2]] for unit in kept)

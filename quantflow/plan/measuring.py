@@ -1,7 +1,7 @@
 """What the stages that measure take: the baseline, and an artifact beside it."""
 
 from quantflow.measure.batches import LOGITS_BYTES
-from quantflow.measure.params import BaselineParams, MeasureParams
+from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.plan.forward import (
     FLOAT,
     HEAP_BYTES,
@@ -43,11 +43,22 @@ def baseline_cost(params: BaselineParams, shape: ModelShape, text: TextSize) -> 
 
 def measure_cost(params: MeasureParams, shape: ModelShape, text: TextSize) -> Cost:
     """The artifact's forward, its weights unpacked block by block, and both models' logits."""
+    return _beside(params, shape, text, amounts(unpacking=shape.blocks * shape.block_parameters))
+
+
+def yardstick_cost(params: YardstickParams, shape: ModelShape, text: TextSize) -> Cost:
+    """The same of a model whose weights are rounded block by block."""
+    return _beside(params, shape, text, amounts(rounding=2 * shape.blocks * shape.block_parameters))
+
+
+def _beside(
+    params: MeasureParams | YardstickParams, shape: ModelShape, text: TextSize, weights: Work
+) -> Cost:
     logits = text.positions * shape.vocabulary
     written, hidden = text.positions * BESIDE_SAMPLE, hidden_bytes(shape, text.positions)
     work = (
         _forward(params.batch_tokens, shape, text)
-        + amounts(unpacking=shape.blocks * shape.block_parameters)
+        + weights
         + head_work(shape, text.positions).times(2)
         + embedding_work(shape)  # the baseline's, made for its head
         + amounts(comparing=logits, writing=written + hidden, hashing=written, reading=2 * hidden)
@@ -61,7 +72,7 @@ def _forward(batch_tokens: int, shape: ModelShape, text: TextSize) -> Work:
 
 
 def _cost(
-    params: BaselineParams | MeasureParams,
+    params: BaselineParams | MeasureParams | YardstickParams,
     shape: ModelShape,
     text: TextSize,
     work: Work,

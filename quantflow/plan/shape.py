@@ -4,11 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quantflow.model.families import family_of
+from quantflow.model.families import FAMILIES, family_of
+from quantflow.model.sizes import linear_sizes
+from quantflow.model.supported import require_supported
 from quantflow.source.gguf_header import PLAIN_TYPES, GgufHeader
 
 BYTES_OF: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 """Bytes of a number by its dtype, in torch's names."""
+
+UNSAID: Mapping[str, Mapping[str, Any]] = {
+    "qwen3": {"head_dim": 128},
+    "gemma2": {"head_dim": 256, "tie_word_embeddings": True},
+    "gemma3_text": {"head_dim": 256, "tie_word_embeddings": True},
+    "smollm3": {"tie_word_embeddings": True},
+}
+"""What transformers takes where config.json does not say, if that is not what Llama takes."""
+GGUF_NAMES: Mapping[str, str] = {"gemma3": "gemma3_text"}
+"""GGUF's name of an architecture → `model_type`, where they differ."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +52,12 @@ class ModelShape:
     @property
     def linears(self) -> dict[str, tuple[int, int]]:
         """Linears of a block by name within it → (outputs, inputs)."""
-        sizes = {
-            "q_proj": (self.query, self.hidden),
-            "k_proj": (self.key_value, self.hidden),
-            "v_proj": (self.key_value, self.hidden),
-            "o_proj": (self.hidden, self.query),
-            "gate_proj": (self.intermediate, self.hidden),
-            "up_proj": (self.intermediate, self.hidden),
-            "down_proj": (self.hidden, self.intermediate),
-        }
+        sizes = linear_sizes(
+            hidden=self.hidden,
+            intermediate=self.intermediate,
+            query=self.query,
+            key_value=self.key_value,
+        )
         return {name: sizes[name.rpartition(".")[2]] for name in family_of(self.model_type).linears}
 
     @property
@@ -82,12 +91,17 @@ def shape_from_config(config: Mapping[str, Any]) -> ModelShape:
 
     Raises:
         RecipeError: The architecture is not supported.
-        UnknownShapeError: A size is missing.
+        UnknownShapeError: A size is missing, or the architecture is not listed.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         raise UnknownShapeError("config.json has no model_type")
-    family_of(model_type)
+    require_supported(config)
+    if model_type not in FAMILIES:
+        raise UnknownShapeError(
+            f"models of type {model_type!r} are not listed: what they are made of is found out by the run"
+        )
+    config = {**UNSAID.get(model_type, {}), **config}
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         head = int(config.get("head_dim") or hidden // heads)
@@ -113,8 +127,8 @@ def shape_from_gguf(header: GgufHeader) -> ModelShape:
         RecipeError: The architecture is not supported.
         UnknownShapeError: A size is missing.
     """
-    family_of(header.architecture)
     about, name = header.metadata, header.architecture
+    family = family_of(GGUF_NAMES.get(name, name))
     try:
         heads, hidden = (
             int(about[f"{name}.attention.head_count"]),
@@ -122,7 +136,7 @@ def shape_from_gguf(header: GgufHeader) -> ModelShape:
         )
         head = int(about.get(f"{name}.attention.key_length", hidden // heads))
         return ModelShape(
-            model_type=name,
+            model_type=family.model_type,
             blocks=int(about[f"{name}.block_count"]),
             hidden=hidden,
             intermediate=int(about[f"{name}.feed_forward_length"]),

@@ -5,15 +5,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quantflow.errors import RecipeError, SourceError
+from quantflow.formats.layouts import LAYOUTS
+from quantflow.model.build import family_at
 from quantflow.model.config import load_config
-from quantflow.model.families import family_of
+from quantflow.model.families import Family
+from quantflow.model.units import kept_units, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
-from quantflow.quantize.params import CheckParams
+from quantflow.quantize.params import CheckParams, PlannedArtifact
 from quantflow.source.checkpoint import load_checkpoint
 
 GROUP_SIZES = (32, 64, 128)
-"""What recipes offer; 32 divides what the others divide."""
+"""What recipes offer beside whole rows; 32 divides what the others divide."""
+
+MARLIN_BITS = (4, 8)
+"""Widths that vLLM's fast kernels for GPTQ take, symmetric ones only."""
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
@@ -22,12 +30,15 @@ def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter:
     Writes `check.json`: the linears that will be quantized, with their shapes.
 
     Raises:
-        RecipeError: The architecture is not supported, a group size does not divide a layer's input width, or
-            windows are longer than the model's context.
+        RecipeError: The architecture is not supported or is none that a method works on, `keep` names what is
+            no unit, a layer that is to be quantized does not suit a group size or a format, or windows are
+            longer than the model's context.
         SourceError: A linear or a block of the architecture is missing.
     """
     checkpoint = load_checkpoint(inputs["source"])
-    family = family_of(checkpoint.model_type)
+    family = family_at(checkpoint.folder, checkpoint.model_type)
+    methods = {f"{key}.method": artifact.scheme.method for key, artifact in params.artifacts.items()}
+    _check_methods(methods, family, reporter)
     reader = SafetensorsReader(checkpoint.folder)
     prefix = f"{family.blocks}."
     blocks = {
@@ -41,14 +52,40 @@ def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter:
             hint="Weights and config.json do not belong together.",
         )
     _check_context(getattr(config, "max_position_embeddings", None), params.window_lengths)
+    units = units_of(family, len(blocks))
     shapes = {
-        f"{prefix}{block}.{linear}": list(reader.spec(f"{prefix}{block}.{linear}.weight").shape)
-        for block in sorted(blocks, key=int)
-        for linear in family.linears
+        linear: reader.spec(f"{linear}.weight").shape for linears in units.values() for linear in linears
     }
-    for key, group_size in params.group_sizes.items():
-        _check_group_size(key, group_size, shapes)
-    (output / "check.json").write_text(json.dumps({"linears": shapes}, indent=1, sort_keys=True))
+    for key, artifact in params.artifacts.items():
+        kept = kept_units(artifact.keep, family, len(blocks), f"{key}.keep")
+        quantized = {linear: shapes[linear] for unit in units.keys() - kept for linear in units[unit]}
+        _check_group_size(f"{key}.group_size", artifact.scheme.group_size, quantized)
+        _check_layout(key, artifact, quantized)
+        _tell_kernels(key, artifact, reporter)
+    content = {linear: list(shape) for linear, shape in shapes.items()}
+    (output / "check.json").write_text(json.dumps({"linears": content}, indent=1, sort_keys=True))
+
+
+def _check_methods(methods: Mapping[str, str], family: Family, reporter: Reporter) -> None:
+    """Refuse AWQ where no scale can be folded, and tell where only some units can be scaled."""
+    scaled = {fold.unit for fold in family.folds}
+    unscaled = [unit for unit in family.units if unit not in scaled]
+    for key, method in methods.items():
+        if not method.startswith("awq") or not unscaled:
+            continue
+        if not scaled:
+            raise RecipeError(
+                f"{method} moves scales into what comes before each layer, and where that is is known of "
+                f"listed architectures only, of which {family.model_type!r} is none",
+                where=key,
+                hint="gptq and rtn work on it.",
+            )
+        reporter.event(
+            "awq-without-scales",
+            f"No norm comes before {', '.join(unscaled)} in a block of {family.model_type}: {method} "
+            "searches no scales there and clips only.",
+            units=list(unscaled),
+        )
 
 
 def _check_context(context: int | None, window_lengths: Mapping[str, int]) -> None:
@@ -61,19 +98,43 @@ def _check_context(context: int | None, window_lengths: Mapping[str, int]) -> No
             )
 
 
-def _check_group_size(key: str, group_size: int, shapes: Mapping[str, list[int]]) -> None:
-    for name, (_, width) in shapes.items():
-        if not any(width % size == 0 for size in GROUP_SIZES):
-            raise RecipeError(
-                f"{name} has {width} input channels, which no group size divides",
-                where=key,
-                hint=f"Group sizes are {', '.join(map(str, GROUP_SIZES))}: none fits this model.",
-            )
+def _check_group_size(key: str, group_size: int, shapes: Shapes) -> None:
+    if group_size == -1:
+        return
+    misfits = {name: width for name, (_, width) in sorted(shapes.items()) if width % group_size}
+    if not misfits:
+        return
+    name, width = next(iter(misfits.items()))
     fitting = [size for size in GROUP_SIZES if not any(width % size for _, width in shapes.values())]
-    for name, (_, width) in shapes.items():
-        if width % group_size:
+    if fitting:
+        nearest = min(fitting, key=lambda size: abs(size - group_size))
+        hint = f"The nearest that divides every layer is {nearest}."
+    else:
+        sizes = ", ".join(map(str, GROUP_SIZES))
+        hint = f"None of {sizes} divides every layer; `keep` can leave a unit as it is."
+    raise RecipeError(
+        f"group_size {group_size} does not divide the {width} input channels of {name}", where=key, hint=hint
+    )
+
+
+def _check_layout(key: str, artifact: PlannedArtifact, shapes: Shapes) -> None:
+    for name, (outputs, inputs) in sorted(shapes.items()):
+        why = LAYOUTS[artifact.format].obstacle(outputs, inputs, artifact.scheme.bits)
+        if why:
             raise RecipeError(
-                f"group_size {group_size} does not divide the {width} input channels of {name}",
+                f"{name} has {outputs} outputs and {inputs} inputs, and {why}",
                 where=key,
-                hint=f"Group sizes that divide every layer: {', '.join(map(str, fitting))}.",
+                hint="Name its unit in `keep` to leave it as it is, or choose other bits.",
             )
+
+
+def _tell_kernels(key: str, artifact: PlannedArtifact, reporter: Reporter) -> None:
+    scheme = artifact.scheme
+    if artifact.format == "gptq" and not (scheme.symmetric and scheme.bits in MARLIN_BITS):
+        symmetry = "symmetric" if scheme.symmetric else "asymmetric"
+        reporter.event(
+            "no-marlin-kernel",
+            f"{key} is {symmetry} with {scheme.bits} bits: vLLM's Marlin kernels take symmetric GPTQ with 4 "
+            "or 8 bits only, and slower ones run this.",
+            artifact=key,
+        )

@@ -7,16 +7,73 @@ from pydantic import Field
 
 from quantflow.pipeline.stage import StageParams
 
+Method = Literal["awq", "gptq", "rtn", "awq+gptq"]
+Bits = Literal[2, 3, 4, 8]
+DEFAULT_DAMPING = 0.01
+
+
+class Scheme(StageParams):
+    """How weights are quantized: everything that the codes of a linear depend on beside the calibration.
+
+    Attributes:
+        method: Algorithm that chooses the codes.
+        bits: Width of a code.
+        group_size: Input channels that share a scale and a zero point; -1 for all of a layer's.
+        symmetric: Whether the zero point is in the middle of the codes everywhere.
+        desc_act: Whether GPTQ takes the columns by descending activation.
+        static_groups: Whether GPTQ fixes the groups' scales before it changes any weight.
+        damping: Part of the mean of the Hessian's diagonal that GPTQ adds to it.
+        scale_search: Whether a group's scale spans its range or is searched for the least squared error.
+    """
+
+    method: Method
+    bits: Bits
+    group_size: int = Field(ge=-1)
+    symmetric: bool = False
+    desc_act: bool = False
+    static_groups: bool = False
+    damping: float = DEFAULT_DAMPING
+    scale_search: Literal["minmax", "mse"] = "minmax"
+
+    @property
+    def id(self) -> str:
+        """A short name that no other scheme has, e.g. `gptq-w4-g128-sym`."""
+        group = "row" if self.group_size == -1 else f"g{self.group_size}"
+        parts = [self.method, f"w{self.bits}", group, "sym" if self.symmetric else "asym"]
+        parts += ["act"] if self.desc_act else []
+        parts += ["static"] if self.static_groups else []
+        parts += [f"d{self.damping}"] if self.damping != DEFAULT_DAMPING else []
+        parts += ["mse"] if self.scale_search == "mse" else []
+        return "-".join(parts)
+
+    def group_width(self, inputs: int) -> int:
+        """Input channels that share a scale in a layer that has `inputs` of them."""
+        return inputs if self.group_size == -1 else self.group_size
+
+
+class PlannedArtifact(StageParams):
+    """What is to be made of the model, as far as its shapes decide whether it can be.
+
+    Attributes:
+        format: Layout on disk.
+        scheme: How weights are quantized.
+        keep: Names or patterns of units that stay as they are.
+    """
+
+    format: Literal["awq", "gptq"]
+    scheme: Scheme
+    keep: tuple[str, ...] = ()
+
 
 class CheckParams(StageParams):
     """Parameters of the check stage.
 
     Attributes:
-        group_sizes: Key of the recipe → input channels that share a scale.
+        artifacts: Key of the recipe, e.g. `artifacts[0]` → the quantized artifact that it asks for.
         window_lengths: Key of the recipe → length of the windows it asks for, tokens.
     """
 
-    group_sizes: Mapping[str, int]
+    artifacts: Mapping[str, PlannedArtifact]
     window_lengths: Mapping[str, int]
 
 
@@ -24,17 +81,31 @@ class QuantizeParams(StageParams):
     """Parameters of the quantize stage.
 
     Attributes:
-        method: Algorithm that chooses the codes.
-        bits: Width of a code.
-        group_size: Input channels that share a scale and a zero point.
+        candidates: What weights are quantized in, one after the other from one calibration; each once.
         device: `cpu` or `cuda`.
         calibration_dtype: What the products of the calibration forward are computed in.
         batch_tokens: Calibration tokens that pass a block at once, at most (at least one window does).
     """
 
-    method: Literal["awq"]
-    bits: Literal[4]
-    group_size: int = Field(gt=0)
+    candidates: tuple[Scheme, ...]
+    device: Literal["cpu", "cuda"]
+    calibration_dtype: Literal["float32", "bfloat16"] = "float32"
+    batch_tokens: int = Field(gt=0)
+
+
+class RefineParams(StageParams):
+    """Parameters of an artifact's refine stage.
+
+    Attributes:
+        scheme: The scheme of the codes that are refined.
+        keep: Names or patterns of units that stay as they are.
+        device: `cpu` or `cuda`.
+        calibration_dtype: What the products of the calibration forwards are computed in.
+        batch_tokens: Tokens that pass a block at once, at most (at least one window does).
+    """
+
+    scheme: Scheme
+    keep: tuple[str, ...]
     device: Literal["cpu", "cuda"]
     calibration_dtype: Literal["float32", "bfloat16"] = "float32"
     batch_tokens: int = Field(gt=0)

@@ -1,10 +1,19 @@
-"""What the AWQ searches try: read by them, and by the plan, which counts it before anything runs."""
+"""What the searches try: read by them, and by the plan, which counts it before anything runs."""
 
 # Exponents tried for the channel scales |x|^α: first every 0.15, then the neighbours of the best at 0.05.
 COARSE_EXPONENTS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
 FINE_STEPS = (-0.1, -0.05, 0.05, 0.1)
-# Output rows that vote on the exponent, evenly spaced: the loss costs rows · in², and this many rank the
-# exponents well enough.
+# Output rows that vote on the exponent, evenly spaced: the loss costs rows · in · min(in, tokens), and this
+# many rank the exponents well enough.
 SAMPLED_ROWS = 512
-# Parts of a group's range tried by the clip search; AutoAWQ stops at half the range too.
+# Calibration tokens that vote, evenly spaced, where a unit has more inputs than this: the loss over them
+# costs less than the loss from the Gram matrix, which is over all tokens.
+SAMPLED_TOKENS = 1024
+# Parts of a group's range tried by the clip and MSE searches; AutoAWQ stops at half the range too.
 SHRINKS = tuple(1 - 0.05 * step for step in range(11))
+# Clipping query and key weights moves attention logits as a whole, which their outputs' error does not show;
+# AutoAWQ leaves them alone for the same reason.
+NEVER_CLIPPED = ("q_proj", "k_proj", "qkv_proj")
+# Part of the correlations between inputs that GPTQ leaves out of account: they hang on the text more than how
+# loud each input is does; making up for errors by them fits the calibration text at the cost of other text.
+SHRINKAGE = 0.2

@@ -1,13 +1,16 @@
 """The artifacts a recipe can ask for: one section for each file format, told apart by `format`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from quantflow.quantize.params import DEFAULT_DAMPING
 from quantflow.recipe.section import Name, Section
 
 HALF_BITS = 16  # of both dtypes that a lossless export may have
+GPTQ_KEYS = ("desc_act", "static_groups", "damping", "refine")
+"""Keys that only the method gptq looks at."""
 
 
 class _Artifact(Section):
@@ -18,12 +21,26 @@ class _Artifact(Section):
     )
 
 
-class AwqArtifact(_Artifact):
-    """A quantized model in AutoAWQ's layout."""
+class _QuantizedArtifact(_Artifact):
+    """What quantized artifacts of every layout have."""
+
+    keep: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        strict=False,
+        default=(),
+        description="Units that stay in the model's own 16-bit type, by name or pattern: "
+        "model.layers.0.down, *.down, model.layers.[01].*. A block's units are qkv, o, gate_up and "
+        "down; lm_head stays always. Default: [].",
+    )
+
+
+class AwqArtifact(_QuantizedArtifact):
+    """A quantized model in AutoAWQ's layout, asymmetric."""
 
     format: Literal["awq"] = Field(description="File format: awq (AutoAWQ's gemm layout).")
-    method: Literal["awq"] = Field(
-        default="awq", description="Quantization method: awq (activation-aware scales). Default: awq."
+    method: Literal["awq", "rtn", "awq+gptq"] = Field(
+        default="awq",
+        description="Quantization method: awq (activation-aware scales), rtn (rounding to nearest, which "
+        "needs no calibration) or awq+gptq (GPTQ's rounding after AWQ's scales). Default: awq.",
     )
     bits: Literal[4] = Field(description="Bits per weight: 4.")
     group_size: Literal[32, 64, 128] = Field(
@@ -31,6 +48,73 @@ class AwqArtifact(_Artifact):
         description="Input channels that share one scale and zero point: 32, 64 or 128. Has to divide the "
         "input width of every layer. Default: 128.",
     )
+
+
+class GptqArtifact(_QuantizedArtifact):
+    """A quantized model in AutoGPTQ's layout."""
+
+    format: Literal["gptq"] = Field(description="File format: gptq (AutoGPTQ's layout, version 1).")
+    method: Literal["gptq", "rtn"] = Field(
+        default="gptq",
+        description="Quantization method: gptq (rounding column by column, each error made up for in the "
+        "columns after it) or rtn (rounding to nearest, which needs no calibration). Default: gptq.",
+    )
+    bits: Literal[2, 3, 4, 8] = Field(description="Bits per weight: 2, 3, 4 or 8.")
+    group_size: Literal[-1, 32, 64, 128] = Field(
+        default=128,  # what GPTQ models are published with and kernels are tuned for
+        description="Input channels that share one scale and zero point: 32, 64 or 128, which has to divide "
+        "the input width of every layer, or -1 for all of a layer's. Default: 128.",
+    )
+    symmetric: bool = Field(
+        default=True,
+        description="Whether zero is in the middle of the grid, as vLLM's fast Marlin kernels need it. "
+        "Default: true.",
+    )
+    desc_act: bool = Field(
+        default=False,
+        description="Whether gptq takes the columns by descending activation: closer to the model, slower to "
+        "run unless static_groups. Default: false.",
+    )
+    static_groups: bool = Field(
+        default=False,
+        description="Whether gptq fixes the scales of all groups before it changes any weight; groups then "
+        "stay consecutive under desc_act. Default: false.",
+    )
+    damping: float = Field(
+        default=DEFAULT_DAMPING,
+        gt=0,
+        le=1,
+        description="What gptq adds to the Hessian's diagonal, as a part of its mean: more is stabler and "
+        f"less exact. Raised by itself, with an event, where it is not enough. Default: {DEFAULT_DAMPING}.",
+    )
+    scale_search: Literal["minmax", "mse"] = Field(
+        default="mse",
+        description="How a group's scale is found: minmax spans the weights' range, mse searches for the "
+        "least squared error of the weights. Default: mse.",
+    )
+    refine: bool = Field(
+        default=True,
+        description="Whether gptq makes the codes once more, each block seeing the quantized ones before it, "
+        "and the better of the two by KL on the selection documents is taken. Default: true.",
+    )
+
+    @property
+    def refines(self) -> bool:
+        """Whether its codes are made once more."""
+        return self.refine and self.method == "gptq"
+
+    @model_validator(mode="after")
+    def _without_idle_keys(self) -> Self:
+        """Refuse keys that rounding to nearest does not look at: who sets them expects something of them."""
+        idle = [key for key in GPTQ_KEYS if self.method != "gptq" and key in self.model_fields_set]
+        if idle:
+            raise PydanticCustomError(
+                "idle_key", "it does nothing with method {method}", {"key": idle[0], "method": self.method}
+            )
+        return self
+
+
+QuantizedArtifact = AwqArtifact | GptqArtifact
 
 
 class HfArtifact(_Artifact):
@@ -49,7 +133,7 @@ class HfArtifact(_Artifact):
         return HALF_BITS
 
 
-Artifact = Annotated[AwqArtifact | HfArtifact, Field(discriminator="format")]
+Artifact = Annotated[AwqArtifact | GptqArtifact | HfArtifact, Field(discriminator="format")]
 
 
 def repeated(names: list[object]) -> tuple[int, int] | None:

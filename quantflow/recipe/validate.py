@@ -84,6 +84,9 @@ def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:
     elif kind == "repeated_name":
         loc = (*loc, context["index"], "name")
         message, hint = detail["msg"], "Each artifact has a folder of its own: give each its own name."
+    elif kind == "idle_key":
+        loc = (*loc, context["key"])
+        message, hint = detail["msg"], "Remove it, or set method to gptq."
     elif kind == "string_pattern_mismatch":
         message = f"{written} cannot be the name of a folder everywhere"
         hint = "Use a-z, 0-9, `.`, `_` and `-`, and begin with a letter or digit."

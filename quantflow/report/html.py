@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from quantflow.report import figures
 from quantflow.report.charts import TOKEN_FATES, interval_chart, show_change, show_margin, token_bar
 from quantflow.report.model import Report
-from quantflow.report.wording import headline, next_steps, reading_line
+from quantflow.report.wording import headline, next_steps, reading_line, scheme_line
 
 KL_ROWS = (
     ("mean", "KL divergence, mean"),
@@ -64,6 +64,7 @@ def _environment() -> Environment:
         signed_percent=figures.signed_percent,
         flatten=figures.flatten,
         reading_line=reading_line,
+        scheme_line=scheme_line,
     )
     environment.globals.update(
         interval_chart=interval_chart,

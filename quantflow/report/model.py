@@ -10,6 +10,7 @@ from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
+from quantflow.quantize.outcome import RefineRecord
 
 
 class _Part(BaseModel):
@@ -22,13 +23,18 @@ class Scheme(_Part):
     Attributes:
         method: Quantization method, e.g. `awq`; None where nothing is quantized.
         bits: Bits per weight.
-        group_size: Input channels that share one scale and zero point; None where nothing is quantized.
+        group_size: Input channels that share one scale and zero point, -1 for all of a layer's; None where
+            nothing is quantized.
+        symmetric: Whether zero is in the middle of the grid; None where nothing is quantized.
+        desc_act: Whether columns were taken by descending activation.
         dtype: Data type of an artifact that is not quantized; None for one that is.
     """
 
     method: str | None = None
     bits: int
     group_size: int | None = None
+    symmetric: bool | None = None
+    desc_act: bool = False
     dtype: str | None = None
 
 
@@ -40,18 +46,25 @@ class ArtifactReport(_Part):
         path: The folder people open, `artifacts/<recipe>/<name>`.
         format: File format, e.g. `awq`.
         scheme: How its quantized weights are stored.
+        kept_units: Units of the blocks that stay in the model's own type, e.g. `model.layers.0.down`.
         bytes: Size of its files together; None where it was not made.
         verdict: The gate's verdict, the worst of its criteria's.
         measurements: Measured of what was read back from disk; None where it was not.
+        yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
+            it was not, or the artifact is just that.
+        refinement: Whether GPTQ's sequential pass was any better; None where there was none.
     """
 
     name: str
     path: str
     format: str
     scheme: Scheme
+    kept_units: tuple[str, ...] = ()
     bytes: int | None
     verdict: Verdict
     measurements: Measurement | None
+    yardstick: Measurement | None = None
+    refinement: RefineRecord | None = None
 
 
 class BaselineReport(_Part):

@@ -1,6 +1,7 @@
 """The verdict in one sentence, and what to do next."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import get_args
 
 from quantflow.data.documents import MIN_DOCUMENTS, Accounting
@@ -8,10 +9,10 @@ from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.recipe.artifacts import AwqArtifact
 from quantflow.report.figures import count, percent
-from quantflow.report.model import ArtifactReport, Report
+from quantflow.report.model import ArtifactReport, Report, Scheme
 
-# Stored with each group of an AWQ layer: an fp16 scale and a 4-bit zero point.
-BITS_PER_GROUP = 16 + 4
+# Stored with each group beside its zero point, which has the bits of a code.
+SCALE_BITS = 16
 GROUP_SIZES: tuple[int, ...] = get_args(AwqArtifact.model_fields["group_size"].annotation)
 MARGIN_KEYS = {"perplexity": "gate.perplexity.max_increase", "kl": "gate.kl.max_mean"}
 
@@ -75,16 +76,37 @@ def _smaller_group(artifact: ArtifactReport, failed: list[ArtifactReport]) -> st
     group_size = artifact.scheme.group_size
     if group_size is None:
         return ""
-    same = [other.scheme for other in failed if other.scheme.method == artifact.scheme.method]
-    tried = [scheme.group_size for scheme in same if scheme.group_size is not None]
+    scheme = artifact.scheme
+    same = [
+        s for s in (other.scheme for other in failed) if (s.method, s.bits) == (scheme.method, scheme.bits)
+    ]
+    tried = [_width(s.group_size) for s in same if s.group_size is not None]
     smaller = [size for size in GROUP_SIZES if size < min(tried)]
     if not smaller:
         return ""
-    cost = BITS_PER_GROUP / max(smaller) - BITS_PER_GROUP / group_size
+    cost = (SCALE_BITS + scheme.bits) * (1 / max(smaller) - 1 / _width(group_size))
     return (
         f"Try group_size {max(smaller)} instead of {group_size} for {artifact.name}: "
         f"finer scales, for {cost:.2f} bits more per weight."
     )
+
+
+def _width(group_size: int) -> float:
+    """Inputs of a group: without end where a whole row is one."""
+    return inf if group_size == -1 else group_size
+
+
+def scheme_line(scheme: Scheme) -> str:
+    """A scheme in words: `gptq, 4 bits, groups of 128, symmetric`."""
+    if scheme.method is None:
+        return f"{scheme.dtype}, not quantized"
+    groups = "one group a row" if scheme.group_size == -1 else f"groups of {scheme.group_size}"
+    parts = [scheme.method, f"{scheme.bits} bits", groups]
+    if scheme.symmetric is not None:
+        parts.append("symmetric" if scheme.symmetric else "asymmetric")
+    if scheme.desc_act:
+        parts.append("columns by descending activation")
+    return ", ".join(parts)
 
 
 def _after_inconclusive(report: Report) -> list[str]:

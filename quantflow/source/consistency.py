@@ -4,13 +4,15 @@ What config.json claims decides how much is built and allocated later, so that a
 files before anything believes it.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
 from quantflow.errors import SourceError
 from quantflow.model.config import CONFIG_FILE, load_config
-from quantflow.model.families import Family, family_of
+from quantflow.model.families import FAMILIES, Family
 from quantflow.model.safetensors_file import TensorSpec
+from quantflow.model.sizes import linear_sizes
 from quantflow.model.weights import SafetensorsReader
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -25,35 +27,43 @@ def check_config(folder: Path, reader: SafetensorsReader) -> None:
         reader: Its tensors.
 
     Raises:
-        RecipeError: The architecture is not supported.
         SourceError: config.json cannot be read, or says other sizes than the tensors have.
     """
     config = load_config(folder)
-    family = family_of(config.model_type)
     where = str(folder / CONFIG_FILE)
-    _check_blocks(int(config.num_hidden_layers), family, reader, where)
+    family = FAMILIES.get(config.model_type)
+    hidden = _size(config, "hidden_size", where)
+    _check_blocks(_size(config, "num_hidden_layers", where), blocks_of(family, reader), where)
     embedding = _spec(reader, EMBEDDING) or _spec(reader, HEAD)  # of tied ones either may be stored
     if embedding is not None:
-        _agree(where, embedding, (int(config.vocab_size), int(config.hidden_size)))
-    query = _spec(reader, f"{family.block_name(0)}.{family.units['qkv'][0]}.weight")
-    if query is not None:
-        _agree(where, query, (_query_width(config, where), int(config.hidden_size)))
-    gate = _spec(reader, f"{family.block_name(0)}.{family.units['gate_up'][0]}.weight")
-    if gate is not None:
-        _agree(where, gate, (int(config.intermediate_size), int(config.hidden_size)))
+        _agree(where, embedding, (_size(config, "vocab_size", where), hidden))
+    if family is None:  # what its tensors are called and how large they are, the built model says later
+        return
+    query, key_value = _attention_widths(config, where)
+    sizes = linear_sizes(
+        hidden=hidden,
+        intermediate=int(config.intermediate_size),
+        query=query,
+        key_value=key_value,
+    )
+    for unit in ("qkv", "gate_up"):
+        linear = family.units[unit][0]
+        spec = _spec(reader, f"{family.block_name(0)}.{linear}.weight")
+        if spec is not None:
+            _agree(where, spec, sizes[linear.rpartition(".")[2]])
 
 
-def blocks_of(family: Family, reader: SafetensorsReader) -> int:
-    """How many decoder blocks have tensors: one more than the highest number."""
-    prefix = f"{family.blocks}."
-    numbers = {
-        name.removeprefix(prefix).partition(".")[0] for name in reader.names() if name.startswith(prefix)
-    }
-    return 1 + max((int(number) for number in numbers if number.isdecimal()), default=-1)
+def blocks_of(family: Family | None, reader: SafetensorsReader) -> int:
+    """How many decoder blocks have tensors: one more than the highest number.
+
+    Of a family that is not listed, whose blocks' path is not known: at most.
+    """
+    path = re.escape(family.blocks) if family else r"[^\d]*"
+    found = (re.match(rf"{path}\.(\d+)\.", name) for name in reader.names())
+    return 1 + max((int(match[1]) for match in found if match), default=-1)
 
 
-def _check_blocks(claimed: int, family: Family, reader: SafetensorsReader, where: str) -> None:
-    found = blocks_of(family, reader)
+def _check_blocks(claimed: int, found: int, where: str) -> None:
     if claimed < 1 or claimed > found:
         raise SourceError(
             f"config.json says that the model has {claimed} blocks, the weights hold {found}",
@@ -62,11 +72,19 @@ def _check_blocks(claimed: int, family: Family, reader: SafetensorsReader, where
         )
 
 
-def _query_width(config: Any, where: str) -> int:
+def _size(config: Any, name: str, where: str) -> int:
+    value = getattr(config, name, None)
+    if type(value) is not int:
+        raise SourceError(f"config.json does not say what {name} is", where=where)
+    return value
+
+
+def _attention_widths(config: Any, where: str) -> tuple[int, int]:
     heads = int(config.num_attention_heads)
     if heads < 1:
         raise SourceError(f"config.json says that the model has {heads} attention heads", where=where)
-    return heads * int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    return heads * size, int(getattr(config, "num_key_value_heads", None) or heads) * size
 
 
 def _spec(reader: SafetensorsReader, name: str) -> TensorSpec | None:

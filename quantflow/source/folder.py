@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from quantflow.errors import RecipeError, SourceError
-from quantflow.model.families import FAMILIES, family_of
+from quantflow.model.build import family_at
+from quantflow.model.families import FAMILIES
+from quantflow.model.supported import require_supported
 from quantflow.model.weights import INDEX_FILE, SINGLE_FILE, SafetensorsReader
 from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.events import Reporter
@@ -64,6 +66,7 @@ def inspect_folder(folder: Path, reporter: Reporter) -> FolderFacts:
     _require_usual_names(reader)
     counts = _count_parameters(reader)
     check_config(folder, reader)
+    _tell_unlisted(folder, model_type, reporter)
     dtype = max(sorted(counts), key=counts.__getitem__)
     _tell_dtypes(counts, dtype, config, reporter)
     _tell_unindexed(reader, folder, reporter)
@@ -89,7 +92,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             where=str(folder / CONFIG_NAME),
             hint=f"Only architectures that QuantFlow knows can be used: {', '.join(sorted(FAMILIES))}.",
         )
-    family_of(model_type)
+    require_supported(config)
     _refuse_other_heads(config, folder)
     return config
 
@@ -162,6 +165,18 @@ def _tell_of_own_code(config: dict[str, Any], folder: Path, reporter: Reporter) 
             f"config.json names code of the model's own (auto_map), which is not run: transformers' "
             f"{config['model_type']} takes its place. Compare a few answers if that code computes otherwise.",
             auto_map=json.loads(json.dumps(config["auto_map"])),
+        )
+
+
+def _tell_unlisted(folder: Path, model_type: str, reporter: Reporter) -> None:
+    family = family_at(folder, model_type)
+    if not family.listed:
+        reporter.event(
+            "unlisted-architecture",
+            f"Models of type {model_type!r} are not among those that QuantFlow lists: blocks and linears "
+            "were found by looking at the model, and no scales are folded.",
+            blocks=family.blocks,
+            units={unit: list(linears) for unit, linears in family.units.items()},
         )
 
 

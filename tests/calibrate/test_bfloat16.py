@@ -62,7 +62,7 @@ def test_hidden_states_are_near_those_of_float32_and_not_the_same(folder: Path, 
 
 def test_a_gram_matrix_is_summed_in_float32_within_a_bfloat16_forward() -> None:
     linear = nn.Linear(8, 4)
-    collector = InputCollector(linear, "example")
+    collector = InputCollector(linear, "example", 20_000)
     batches = [torch.randn(1000, 8, generator=torch.Generator().manual_seed(i)) for i in range(20)]
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         for batch in batches:

@@ -18,6 +18,7 @@ from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import final_hidden
 from quantflow.model.weights import INDEX_FILE, SafetensorsReader
 from quantflow.quantize.codes import BlockCodes, LinearCodes, dequantize
+from quantflow.quantize.params import Scheme
 from tests.formats.assembling import Assembled, assembled, rounded, rounded_blocks
 from tests.reporting import RecordingReporter
 from tests.tiny_models import VOCABULARY, random_model, tiny_config
@@ -186,7 +187,7 @@ def test_the_stage_s_record_says_what_it_came_to(artifact: Assembled) -> None:
     assert assembly.bytes == sum(path.stat().st_size for path in artifact.folder.iterdir())
     assert assembly.weight_bytes < assembly.source_weight_bytes
     assert assembly.quantized_linears == 7 * 3
-    assert assembly.kept_linears == ()
+    assert assembly.kept_units == ()
 
 
 def test_a_float32_source_is_stored_as_float16_and_says_so(
@@ -246,7 +247,7 @@ def test_a_unit_that_is_not_quantized_is_named_to_the_runtime_and_in_the_record(
     )
     settings = json.loads((mixed.folder / "config.json").read_text())["quantization_config"]
     assert settings["modules_to_not_convert"] == ["lm_head", spared]
-    assert load_assembly(mixed.folder.parent).kept_linears == (spared,)
+    assert load_assembly(mixed.folder.parent).kept_units == ("model.layers.1.down",)
     provenance = json.loads((mixed.folder / "quantflow.json").read_text())
     assert provenance["precisions"]["model.layers.1.down"] == "bfloat16"
     name = f"{spared}.weight"
@@ -286,8 +287,9 @@ def test_codes_that_do_not_belong_to_the_source_are_refused(
 def test_a_group_size_that_does_not_divide_a_layer_names_the_layer(
     artifact: Assembled, tmp_path: Path
 ) -> None:
-    params = AssembleParams(name="int4", format="awq", bits=4, group_size=48)
-    with pytest.raises(QuantizationError, match="group size, 48") as refused:
+    scheme = Scheme(method="awq", bits=4, group_size=48)
+    params = AssembleParams(name="int4", format="awq", scheme=scheme)
+    with pytest.raises(QuantizationError, match="groups are of 48 inputs") as refused:
         assembled(tmp_path, artifact.source, artifact.blocks, "bfloat16", params=params)
     assert refused.value.where.startswith("model.layers.0.")
 

@@ -1,5 +1,7 @@
 """AutoAWQ's gemm layout, against a second implementation from the format's description alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -82,8 +84,15 @@ def test_a_linear_is_stored_with_inputs_along_the_rows_and_means_what_its_codes_
         "layer.qzeros": (torch.int32, (4, 3)),
         "layer.scales": (torch.float16, (4, 24)),
     }
-    assert {spec.name: (spec.dtype, spec.shape) for spec in linear_specs("layer", 24, 64, 16)} == shapes
+    assert {spec.name: (spec.dtype, spec.shape) for spec in linear_specs("layer", 24, 64, 4, 16)} == shapes
     qweight, qzeros, scales = (tensors[f"layer.{part}"] for part in ("qweight", "qzeros", "scales"))
     described = described_weight(qweight.numpy(), qzeros.numpy(), scales.numpy(), 16)
     assert np.array_equal(dequantize(codes).numpy(), described.astype(np.float32))
-    assert torch.equal(dequantize(linear_codes(qweight, qzeros, scales, 16)), dequantize(codes))
+    parts = {name.removeprefix("layer"): tensor for name, tensor in tensors.items()}
+    assert torch.equal(dequantize(linear_codes(parts, 4, 16)), dequantize(codes))
+
+
+def test_groups_that_are_not_consecutive_have_no_place_in_the_layout() -> None:
+    codes = rounded(torch.randn(8, 64), 32)
+    with pytest.raises(ValueError, match="not consecutive"):
+        linear_tensors("layer", replace(codes, group_index=torch.arange(64, dtype=torch.int32) % 2))

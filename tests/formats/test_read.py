@@ -79,7 +79,8 @@ def test_another_group_size_than_was_written_is_noticed(artifact: Assembled, tmp
         {"bits": 8},
         {"version": "gemv"},
         {"zero_point": False},
-        {"quant_method": "gptq"},
+        {"quant_method": "bitsandbytes"},
+        {"quant_method": ["awq"]},
     ],
 )
 def test_settings_of_another_layout_are_refused(

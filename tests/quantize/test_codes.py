@@ -1,6 +1,7 @@
 """Codes: what they stand for, and that their file gives them back."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_file_without_codes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="does not hold the codes"):
         load_block(tmp_path / "x.safetensors")
     with pytest.raises(StoreError, match=r"block-00003\.safetensors"):
-        load_block(block_file(tmp_path, 3))
+        load_block(block_file(tmp_path, "awq-w4-g32-asym", 3))
 
 
 @pytest.mark.parametrize(
@@ -92,3 +93,23 @@ def test_a_file_without_codes_is_refused(tmp_path: Path) -> None:
 def test_codes_whose_parts_do_not_fit_are_refused(spoil: Callable[[LinearCodes], LinearCodes]) -> None:
     with pytest.raises(ValueError, match="scales"):
         spoil(random_codes())
+
+
+def test_groups_that_are_not_consecutive_are_stored_and_meant(tmp_path: Path) -> None:
+    index = (torch.arange(64) % 2).to(torch.int32)
+    codes = replace(random_codes(), group_index=index)
+    weight = dequantize(codes)
+    for column in range(64):
+        group = column % 2
+        difference = codes.q[:, column].float() - codes.zero_points[:, group].float()
+        assert torch.equal(weight[:, column], difference * codes.scales[:, group].float())
+    save_block(tmp_path / "b", BlockCodes({"x": codes, "y": random_codes()}, {}))
+    loaded = load_block(tmp_path / "b").linears
+    assert loaded["x"].group_index is not None and torch.equal(loaded["x"].group_index, index)
+    assert loaded["y"].group_index is None
+
+
+@pytest.mark.parametrize("index", [torch.zeros(64, dtype=torch.int64), torch.zeros(63, dtype=torch.int32)])
+def test_an_index_of_another_type_or_length_is_refused(index: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="group_index"):
+        replace(random_codes(), group_index=index)

@@ -4,7 +4,7 @@ import pytest
 
 from quantflow.gate.verdict import Verdict
 from quantflow.report.model import Report, Scheme
-from quantflow.report.wording import headline, next_steps
+from quantflow.report.wording import headline, next_steps, scheme_line
 from tests.report.samples import artifact, criterion, report
 
 
@@ -107,3 +107,38 @@ def test_criteria_that_do_not_count_give_no_advice() -> None:
 
 def test_an_error_without_any_artifact_still_has_a_sentence() -> None:
     assert headline(report(Verdict.ERROR, Verdict.ERROR, artifacts=())) == "The run could not be judged."
+
+
+def test_a_group_of_a_whole_row_is_advised_the_largest_size() -> None:
+    row = artifact(Verdict.FAIL, scheme=Scheme(method="gptq", bits=3, group_size=-1, symmetric=True))
+    text = advice(report(Verdict.FAIL, Verdict.FAIL, artifacts=(row,)))
+    # A scale and a 3-bit zero point for 128 weights instead of for a row: 19/128 bits.
+    assert "Try group_size 128 instead of -1 for int4-awq: finer scales, for 0.15 bits more" in text
+
+
+def test_other_widths_and_methods_do_not_count_as_tried() -> None:
+    two = (
+        artifact(Verdict.FAIL, name="a", scheme=Scheme(method="gptq", bits=4, group_size=64)),
+        artifact(Verdict.FAIL, name="b", scheme=Scheme(method="gptq", bits=8, group_size=32)),
+    )
+    assert "Try group_size 32 instead of 64 for a" in advice(
+        report(Verdict.FAIL, Verdict.FAIL, artifacts=two)
+    )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "line"),
+    [
+        (Scheme(bits=16, dtype="float16"), "float16, not quantized"),
+        (
+            Scheme(method="awq", bits=4, group_size=64, symmetric=False),
+            "awq, 4 bits, groups of 64, asymmetric",
+        ),
+        (
+            Scheme(method="gptq", bits=3, group_size=-1, symmetric=True, desc_act=True),
+            "gptq, 3 bits, one group a row, symmetric, columns by descending activation",
+        ),
+    ],
+)
+def test_a_scheme_is_said_in_words(scheme: Scheme, line: str) -> None:
+    assert scheme_line(scheme) == line

@@ -1,0 +1,44 @@
+"""Every recipe in recipes/ loads, is named like its file, and asks for what its model's layers can give."""
+
+from pathlib import Path
+
+import pytest
+
+from quantflow.recipe.artifacts import HfArtifact
+from quantflow.recipe.load import load_recipe
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+WIDTHS = {
+    "llama13b_awq": (5120, 13824),
+    "llama8b_gptq": (4096, 14336),
+    "qwen2.5-7b_awq": (3584, 18944),
+    "quickstart": (576, 1536),
+    "nightly": (576, 1536),
+}
+"""Inputs of the layers, as the models' config.json say."""
+
+
+def test_those_that_are_promised_are_there() -> None:
+    assert WIDTHS.keys() <= {path.stem for path in RECIPES}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_shipped_recipe_loads_and_has_its_file_s_name(path: Path) -> None:
+    recipe = load_recipe(path)
+    assert recipe.name == path.stem
+    assert all(Path(name).is_file() for name in recipe.data.files)
+
+
+@pytest.mark.parametrize(("name", "widths"), WIDTHS.items())
+def test_group_sizes_divide_the_layers_of_the_model(name: str, widths: tuple[int, ...]) -> None:
+    recipe = load_recipe(next(path for path in RECIPES if path.stem == name))
+    for artifact in recipe.artifacts:
+        assert isinstance(artifact, HfArtifact) or all(width % artifact.group_size == 0 for width in widths)
+
+
+def test_the_nightly_recipe_has_two_artifacts_of_the_quickstart_s_model() -> None:
+    nightly, quickstart = (
+        load_recipe(next(path for path in RECIPES if path.stem == name)) for name in ("nightly", "quickstart")
+    )
+    assert [artifact.format for artifact in nightly.artifacts] == ["awq", "gptq"]
+    assert nightly.model == quickstart.model
