@@ -1,5 +1,6 @@
 """Codes by simple rounding, and an artifact assembled from them."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,7 @@ def stage_inputs(
     for folder in inputs.values():
         folder.mkdir(parents=True)
     files = {"config.json": "0" * 64}
-    model_type = "llama"
+    model_type = json.loads((source / "config.json").read_text())["model_type"]
     save_checkpoint(
         inputs["source"],
         Checkpoint(source, identity_of(files), "folder", str(source), dtype, model_type, 1, 1, files),
