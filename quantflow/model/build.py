@@ -11,6 +11,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from quantflow.errors import RecipeError, SourceError
 from quantflow.model.config import CONFIG_FILE, load_config
 from quantflow.model.families import FAMILIES, Family
+from quantflow.model.supported import require_supported
 from quantflow.model.unlisted import inspect_blocks
 
 
@@ -67,4 +68,5 @@ def family_at(folder: Path, model_type: str) -> Family:
     if model_type in FAMILIES:
         return FAMILIES[model_type]
     config = load_config(folder)
+    require_supported(config.to_dict())  # with what config.json leaves unsaid
     return inspect_blocks(build_empty(config, folder, torch.float32, buffers=False), config)

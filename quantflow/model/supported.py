@@ -51,11 +51,11 @@ def _objections(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"it is a mixture of experts ({key}: {value}), which is not built yet"
 
 
-def _expert_counts(config: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+def _expert_counts(config: Mapping[Any, Any]) -> Iterator[tuple[str, object]]:
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _expert_counts(value)
-        elif "expert" in key and "per" not in key.split("_"):
+        elif "expert" in str(key) and "per" not in str(key).split("_"):
             counts = value if isinstance(value, list) else [value]
             if any(type(count) is int and count >= SEVERAL_EXPERTS for count in counts):
                 yield key, value

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import quantflow
+from quantflow.model.families import FAMILIES
 from quantflow.pipeline import code
 from quantflow.pipeline.machine import find_machine
 from quantflow.pipeline.store import Store
@@ -19,6 +20,7 @@ from quantflow.plan.make import Plan, make_plan
 from quantflow.plan.speed import CalibrationError, Speed
 from quantflow.plan.work import Cost, amounts
 from quantflow.recipe.load import load_recipe
+from tests.tiny_models import random_model, tiny_config, tiny_tokenizer
 from tests.tiny_run import write_recipe
 
 # What a plan may miss by. Stages of the tiny model are over in tenths of a second, so time is left to
@@ -224,6 +226,16 @@ def test_a_folder_that_may_only_be_read_can_be_planned_in(tmp_path: Path, tiny_l
     (tmp_path / "here").write_text("no folder, so nothing can be made in it")
     planned = make_plan(load_recipe(path), folder=tmp_path / "here")
     assert len(planned.to_run) == 10
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
+def test_every_listed_family_is_planned(kind: str, tmp_path: Path) -> None:
+    model = random_model(tmp_path / "model", tiny_config(kind))
+    tiny_tokenizer().save_pretrained(model)
+    write_recipe(tmp_path, model, letters=40)
+    planned = plan(tmp_path)
+    assert len(planned.to_run) == 9
+    assert all(stage.seconds is not None for stage in planned.to_run)
 
 
 def test_planning_imports_neither_torch_nor_transformers(again: Path) -> None:

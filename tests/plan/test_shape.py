@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from quantflow.errors import RecipeError
+from quantflow.model.families import FAMILIES
 from quantflow.plan.shape import UnknownShapeError, shape_from_config, shape_from_gguf
 from quantflow.source.gguf_header import read_header
 from tests.source.gguf_files import write_gguf
@@ -27,7 +28,7 @@ def weights_of(config: Any) -> int:
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        ("llama", {}),
+        *[(kind, {}) for kind in sorted(FAMILIES)],
         ("llama", {"tie_word_embeddings": True}),
         ("mistral", {"head_dim": 32}),
         ("qwen2", {"num_key_value_heads": 1}),
@@ -38,6 +39,28 @@ def test_parameters_are_those_of_the_model(kind: str, changes: dict[str, Any]) -
     shape = shape_from_config(json.loads(config.to_json_string(use_diff=False)))
     assert shape.parameters == weights_of(config)
     assert shape.blocks == 3
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
+def test_what_config_does_not_say_is_what_transformers_takes(kind: str) -> None:
+    make: Any = AutoConfig.for_model
+    silent = make(kind)
+    sizes = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
+    said = {name: getattr(silent, name) for name in (*sizes, "num_key_value_heads")}
+    shape = shape_from_config({"model_type": kind, **said})
+    head = getattr(silent, "head_dim", None) or silent.hidden_size // silent.num_attention_heads
+    assert shape.query == silent.num_attention_heads * head
+    assert shape.tied is silent.tie_word_embeddings
+
+
+def test_an_architecture_that_is_not_listed_is_unknown_before_the_run() -> None:
+    with pytest.raises(UnknownShapeError, match="'falcon' are not listed"):
+        shape_from_config({"model_type": "falcon"})
+
+
+def test_an_expert_mixture_is_refused_as_the_run_would() -> None:
+    with pytest.raises(RecipeError, match="mixture of experts"):
+        shape_from_config({"model_type": "mixtral", "num_local_experts": 8})
 
 
 def test_a_gguf_header_tells_the_same_as_the_config(tmp_path: Path) -> None:

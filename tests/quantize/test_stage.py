@@ -19,7 +19,7 @@ from quantflow.quantize import check, stage
 from quantflow.quantize.block import quantize_block
 from quantflow.quantize.codes import block_file, dequantize, load_block
 from quantflow.quantize.outcome import load_quantize_record
-from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, Scheme
+from quantflow.quantize.params import CheckParams, Method, PlannedArtifact, QuantizeParams, Scheme
 from quantflow.source.checkpoint import Checkpoint, save_checkpoint
 from tests.reporting import RecordingReporter
 from tests.tiny_models import random_model, tiny_config
@@ -123,9 +123,11 @@ def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
         quantize_block(block, decoder.family, [AWQ], stored_as=torch.float16)
 
 
-def check_params(group_size: int, length: int = 64, **changes: Any) -> CheckParams:
-    scheme = Scheme(method="awq", bits=4, group_size=group_size)
-    artifact = PlannedArtifact(format="awq", scheme=scheme, **changes)
+def check_params(
+    group_size: int, length: int = 64, method: Method = "awq", keep: tuple[str, ...] = ()
+) -> CheckParams:
+    scheme = Scheme(method=method, bits=4, group_size=group_size)
+    artifact = PlannedArtifact(format="awq", scheme=scheme, keep=keep)
     return CheckParams(
         artifacts={"artifacts[0]": artifact}, window_lengths={"data.evaluation.length": length}
     )
@@ -178,6 +180,34 @@ def test_check_refuses_an_architecture_it_does_not_know(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(RecipeError, match="mamba"):
         check.run(check_params(32), inputs, tmp_path / "out", RecordingReporter())
+
+
+@pytest.mark.parametrize("method", ["awq", "awq+gptq"])
+def test_check_refuses_awq_where_no_scale_can_be_folded(method: Method, tmp_path: Path) -> None:
+    folder = random_model(tmp_path / "model", tiny_config("cohere"))
+    inputs = inputs_for(folder, tmp_path, model_type="cohere")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(RecipeError, match="'cohere' is none") as refused:
+        check.run(check_params(32, method=method), inputs, tmp_path / "out", RecordingReporter())
+    assert refused.value.where == "artifacts[0].method"
+    assert refused.value.hint == "gptq and rtn work on it."
+    others: tuple[Method, ...] = ("gptq", "rtn")
+    for works in others:
+        check.run(check_params(32, method=works), inputs, tmp_path / "out", RecordingReporter())
+    linears = json.loads((tmp_path / "out" / "check.json").read_text())["linears"]
+    assert len(linears) == 3 * 7
+
+
+@pytest.mark.parametrize(("method", "codes"), [("awq", ["awq-without-scales"]), ("gptq", []), ("rtn", [])])
+def test_check_tells_that_awq_can_only_clip_where_no_norm_comes_before(
+    method: Method, codes: list[str], tmp_path: Path, reporter: RecordingReporter
+) -> None:
+    folder = random_model(tmp_path / "model", tiny_config("olmo2"))
+    inputs = inputs_for(folder, tmp_path, model_type="olmo2")
+    (tmp_path / "out").mkdir()
+    check.run(check_params(32, method=method), inputs, tmp_path / "out", reporter)
+    assert reporter.codes() == codes
+    assert [event.detail for event in reporter.events] == [{"units": ["qkv", "gate_up"]}] * len(codes)
 
 
 def test_the_scale_of_a_norm_is_what_its_stored_weight_divides_out(tmp_path: Path) -> None:

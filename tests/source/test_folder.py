@@ -17,6 +17,7 @@ from quantflow.model.families import FAMILIES
 from quantflow.model.weights import INDEX_FILE, SINGLE_FILE
 from quantflow.source.folder import inspect_folder
 from tests.reporting import RecordingReporter
+from tests.tiny_models import random_model, tiny_config, tiny_tokenizer
 
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
@@ -142,6 +143,46 @@ def test_code_that_the_model_brings_is_never_run(folder: Path, reporter: Recordi
     with pytest.raises(RecipeError, match="come with code of their own") as caught:
         inspect_folder(folder, reporter)
     assert all(family in caught.value.hint for family in FAMILIES)
+
+
+@pytest.fixture
+def unlisted(tmp_path: Path) -> Path:
+    folder = random_model(tmp_path / "falcon", tiny_config("falcon"))
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_an_architecture_that_is_not_listed_is_told(unlisted: Path, reporter: RecordingReporter) -> None:
+    assert inspect_folder(unlisted, reporter).model_type == "falcon"
+    (event,) = reporter.events
+    assert event.code == "unlisted-architecture"
+    assert event.detail["blocks"] == "transformer.h"
+    assert "self_attention.query_key_value" in event.detail["units"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "complaint"),
+    [
+        ({"num_hidden_layers": 10**9}, SourceError, "has 1000000000 blocks, the weights hold 3"),
+        ({"model_type": "mixtral", "num_local_experts": 8}, RecipeError, "mixture of experts"),
+        ({"model_type": "t5", "is_encoder_decoder": True}, RecipeError, "encoder-decoder"),
+        ({"model_type": "bart"}, RecipeError, "encoder-decoder"),
+        ({"model_type": "mixtral"}, RecipeError, "mixture of experts"),
+        ({"model_type": "vit"}, RecipeError, "no causal language model of type 'vit'"),
+        ({"model_type": "blip"}, RecipeError, "more than text"),
+        ({"model_type": "nobodys"}, SourceError, "does not take this config.json"),
+    ],
+)
+def test_what_cannot_be_looked_at_or_used_is_refused_before_anything_is_built(
+    changes: dict[str, Any],
+    error: type[QuantFlowError],
+    complaint: str,
+    unlisted: Path,
+    reporter: RecordingReporter,
+) -> None:
+    change_config(unlisted, **changes)
+    with pytest.raises(error, match=complaint):
+        inspect_folder(unlisted, reporter)
 
 
 @pytest.mark.parametrize(
