@@ -10,7 +10,7 @@ import torch
 from quantflow.formats.assemble import run
 from quantflow.formats.assembly import load_assembly
 from quantflow.formats.params import AssembleParams
-from quantflow.model.families import family_of
+from quantflow.model.build import family_at
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize.codes import BlockCodes, LinearCodes, block_file, save_block
 from quantflow.quantize.params import Scheme
@@ -67,7 +67,7 @@ def rounded_blocks(
         scheme: How to round.
         into_linears: Whether scales are folded into linears, too, where shapes allow.
     """
-    reader, family = SafetensorsReader(source), family_of(model_type)
+    reader, family = SafetensorsReader(source), family_at(source, model_type)
     generator = torch.Generator().manual_seed(0)
     blocks = []
     index = 0

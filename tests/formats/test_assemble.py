@@ -307,3 +307,20 @@ def test_nothing_of_a_file_is_left_when_its_last_block_fails(artifact: Assembled
     with pytest.raises(QuantizationError, match="groups of 16"):
         assembled(tmp_path, artifact.source, (*others, odd), "bfloat16")
     assert list((tmp_path / "output").rglob("*.*")) == []
+
+
+@torch.no_grad()
+def test_an_artifact_of_an_architecture_that_is_not_listed_reads_back(tmp_path: Path) -> None:
+    source = random_model(tmp_path / "falcon", tiny_config("falcon"), dtype=torch.bfloat16)
+    blocks = rounded_blocks(source, "falcon")
+    assert [len(block.linears) for block in blocks] == [4, 4, 4]
+    artifact = assembled(tmp_path / "out", source, blocks, "bfloat16")
+    config = json.loads((artifact.folder / "config.json").read_text())
+    assert config["quantization_config"]["modules_to_not_convert"] == ["lm_head"]
+    precisions = json.loads((artifact.folder / "quantflow.json").read_text())["precisions"]
+    assert precisions["transformer.h.2.self_attention.query_key_value"] == "int4"
+    load: Any = AutoModelForCausalLM.from_pretrained
+    reference = load(source, dtype=torch.float32).eval()
+    reference.load_state_dict({n: w.float() for n, w in expected_weights(artifact).items()}, strict=False)
+    found = streamed_logits(artifact.folder, open_artifact(artifact.folder))
+    assert torch.allclose(found, reference(IDS).logits, rtol=0, atol=1e-4)
