@@ -114,6 +114,27 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
+CONVERTED: tuple[str, ...] = ("llama", "mistral", "qwen2")
+"""Families that a GGUF file is taken of. Of some others transformers' conversion leaves out what changes the
+model: Gemma's scale of attention scores where a size has another than the usual one, Phi's part of a head
+that is rotated. The rest has not been tried."""
+
+
+def require_converted(architecture: str) -> None:
+    """Refuse a GGUF file of an architecture whose conversion does not carry all of the model.
+
+    Raises:
+        RecipeError: It is one of those.
+    """
+    if architecture not in CONVERTED:
+        raise RecipeError(
+            f"GGUF files of models of type {architecture!r} are not supported",
+            where="model.source",
+            hint=f"GGUF files are taken of {', '.join(CONVERTED)}; of others, use the safetensors "
+            "checkpoint.",
+        )
+
+
 def family_of(model_type: str) -> Family:
     """The listed family of a model by its config.json's `model_type`.
 

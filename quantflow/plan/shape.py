@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quantflow.model.families import FAMILIES, family_of
+from quantflow.model.families import FAMILIES, family_of, require_converted
 from quantflow.model.sizes import linear_sizes
 from quantflow.model.supported import require_supported
 from quantflow.source.gguf_header import PLAIN_TYPES, GgufHeader
@@ -19,8 +19,6 @@ UNSAID: Mapping[str, Mapping[str, Any]] = {
     "smollm3": {"tie_word_embeddings": True},
 }
 """What transformers takes where config.json does not say, if that is not what Llama takes."""
-GGUF_NAMES: Mapping[str, str] = {"gemma3": "gemma3_text"}
-"""GGUF's name of an architecture → `model_type`, where they differ."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def shape_from_gguf(header: GgufHeader) -> ModelShape:
         UnknownShapeError: A size is missing.
     """
     about, name = header.metadata, header.architecture
-    family = family_of(GGUF_NAMES.get(name, name))
+    require_converted(name)
     try:
         heads, hidden = (
             int(about[f"{name}.attention.head_count"]),
@@ -136,7 +134,7 @@ def shape_from_gguf(header: GgufHeader) -> ModelShape:
         )
         head = int(about.get(f"{name}.attention.key_length", hidden // heads))
         return ModelShape(
-            model_type=family.model_type,
+            model_type=name,
             blocks=int(about[f"{name}.block_count"]),
             hidden=hidden,
             intermediate=int(about[f"{name}.feed_forward_length"]),

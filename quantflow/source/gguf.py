@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from quantflow.errors import SourceError
-from quantflow.model.families import family_of
+from quantflow.model.families import require_converted
 from quantflow.pipeline.events import Reporter
 from quantflow.source.gguf_consistency import check_header
 from quantflow.source.gguf_header import PLAIN_TYPES, GgufHeader, read_header
@@ -59,7 +59,7 @@ def convert_gguf(path: Path, folder: Path, reporter: Reporter) -> None:
         _without_bars(),
     ):
         config = _converted(lone, AutoConfig)
-        family_of(config.model_type)
+        require_converted(config.model_type)
         advance(1)
         model = _load_model(lone, config, dtype)
         _require_all_read(model, header, path)

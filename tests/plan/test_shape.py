@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from quantflow.errors import RecipeError
 from quantflow.model.families import FAMILIES
 from quantflow.plan.shape import UnknownShapeError, shape_from_config, shape_from_gguf
-from quantflow.source.gguf_header import read_header
+from quantflow.source.gguf_header import GgufHeader, read_header
 from tests.source.gguf_files import write_gguf
 from tests.tiny_models import tiny_config, tiny_tokenizer
 
@@ -70,6 +70,11 @@ def test_a_gguf_header_tells_the_same_as_the_config(tmp_path: Path) -> None:
     told = shape_from_gguf(read_header(path))
     expected = shape_from_config(json.loads(config.to_json_string(use_diff=False)) | {"dtype": "float16"})
     assert told == expected
+
+
+def test_a_gguf_file_that_the_run_would_refuse_is_refused() -> None:
+    with pytest.raises(RecipeError, match="GGUF files of models of type 'gemma2'"):
+        shape_from_gguf(GgufHeader("gemma2", {}, {}))
 
 
 def test_a_quantized_gguf_becomes_float16(tmp_path: Path) -> None:

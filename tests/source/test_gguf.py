@@ -271,7 +271,9 @@ def test_a_split_rule_that_the_conversion_does_not_know_is_told(
     assert event.detail == {"rule": "llama-bpe"}
 
 
-@pytest.mark.parametrize(("architecture", "error"), [("unheard-of", SourceError), ("gpt2", RecipeError)])
+@pytest.mark.parametrize(
+    ("architecture", "error"), [("unheard-of", SourceError), ("gpt2", RecipeError), ("gemma2", RecipeError)]
+)
 def test_an_architecture_that_is_not_supported_is_named(
     architecture: str, error: type[Exception], tmp_path: Path, reporter: RecordingReporter
 ) -> None:
