@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -183,7 +184,7 @@ def test_a_model_that_changes_during_the_run_is_noticed_and_nothing_is_kept_of_i
         weights.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
 
     write_recipe(command.folder, Path("model"))
-    command.patch.setattr("quantflow.measure.baseline.save_hidden", change)
+    command.patch.setattr("quantflow.measure.baseline.save_measurement", change)
     assert command("run", "tiny.yaml") == 2
     assert "changed while the run was under way" in command.err
     assert not list(command.folder.glob(".quantflow/store/baseline/*"))
@@ -319,7 +320,7 @@ def test_verify_notices_data_that_changed_under_the_run_with_size_and_time_uncha
     long_ago = 10**18
     os.utime(letters, ns=(long_ago, long_ago))
     shutil.rmtree(again.folder / ".quantflow" / "store" / "gate")
-    digests = iter("ab")
+    digests = chain("a", repeat("b"))
     original = digest.file_digest
     monkeypatch.setattr(
         digest, "file_digest", lambda path: next(digests) if path == letters else original(path)

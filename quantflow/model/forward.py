@@ -104,7 +104,7 @@ class BlockPass:
             advance(1)
 
     def _output(self, number: int, index: int, block: nn.Module) -> Tensor:
-        mixed = self._products != self._decoder.dtype
+        mixed = self._products != torch.float32
         with torch.autocast(self._decoder.device.type, self._products, enabled=mixed):
             return self._calls[self._shapes[number]][index].run(block, self._state(number))
 

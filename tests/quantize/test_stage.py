@@ -1,7 +1,7 @@
 """The quantize and check stages on a tiny model, from a source and windows on disk to codes on disk."""
 
+import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest

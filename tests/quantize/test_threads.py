@@ -7,7 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from quantflow.calibrate.statistics import InputCollector
-from quantflow.quantize.awq import search_grid, search_scale
+from quantflow.quantize.awq import search_scale
+from quantflow.quantize.grid import GridKind, search_grid
+from quantflow.quantize.search_space import SHRINKS
+
+GROUP_SIZE = 64
 
 
 @pytest.fixture
@@ -24,12 +28,15 @@ def chosen(count: int, seed: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     x, weight = (torch.randn(rows, 512, generator=generator) for rows in (512, 128))
     linear = nn.Linear(512, 128)
-    collector = InputCollector(linear, "example")
+    collector = InputCollector(linear, "example", tokens=512)
     with torch.no_grad():
         linear(x)
     found = collector.finish()
-    scale = search_scale(weight, found.gram, found.mean_abs, bits=4, group_size=64)
-    grid = search_grid(weight, found.gram, bits=4, group_size=64)
+    scale = search_scale([weight], found, kind=GridKind(4), group_size=GROUP_SIZE)
+    blocks = torch.stack(
+        [found.gram[at : at + GROUP_SIZE, at : at + GROUP_SIZE] for at in range(0, 512, GROUP_SIZE)]
+    )
+    grid = search_grid(weight.reshape(128, -1, GROUP_SIZE), GridKind(4), SHRINKS, blocks)
     return [found.gram, found.mean_abs, scale.scale, torch.tensor(scale.loss), grid.scales, grid.zero_points]
 
 
