@@ -17,7 +17,7 @@ from quantflow.pipeline.code import code_identity
 from quantflow.pipeline.deadline import Deadline, DeadlineError
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
-from quantflow.pipeline.stage import Stage
+from quantflow.pipeline.stage import Stage, run_again
 from quantflow.pipeline.store import Store, StoredObject, Unfinished
 from quantflow.pipeline.terminal import Terminal
 from quantflow.pipeline.usage import metered
@@ -187,6 +187,7 @@ def run_stages(
     """
     outcomes: dict[str, StageOutcome] = {}
     keys = stage_keys(stages, machine)
+    again = run_again(stages)
     stopped = False
     for number, stage in enumerate(stages, start=1):
         key, made = keys[stage.name].key, keys[stage.name].made
@@ -197,7 +198,8 @@ def run_stages(
             continue
         deadline.check()
         bench = _Bench(store, terminal, deadline, machine.device, unchanged, verify)
-        outcome = _bring_about(bench, stage, key, made, folders, (number, len(stages)))
+        place = (number, len(stages))
+        outcome = _bring_about(bench, stage, key, made, folders, place, again=stage.name in again)
         outcomes[stage.name] = outcome
         stopped = outcome.error is not None and not stage.artifact
     return tuple(outcomes.values())
@@ -222,10 +224,12 @@ def _bring_about(
     made: dict[str, JsonValue],
     inputs: Mapping[str, Path],
     place: tuple[int, int],
+    *,
+    again: bool,
 ) -> StageOutcome:
     store, terminal = bench.store, bench.terminal
     with store.lock(key, lambda: terminal.say(f"{stage.name}: waiting for another run that computes it")):
-        stored = store.find(stage.kind, key, verify=bench.verify)
+        stored = None if again else store.find(stage.kind, key, verify=bench.verify)
         if stored is not None:
             store.discard(key)  # a run killed just after it finished may have left its progress
             for event in stored.manifest.events:
@@ -235,7 +239,7 @@ def _bring_about(
             return StageOutcome(stage, key, stored, True, stored.manifest.events)
         terminal.stage_started(*place, stage.name)
         noticed: tuple[Event, ...] = ()
-        if store.exists(stage.kind, key):
+        if not again and store.exists(stage.kind, key):
             damaged = Event(
                 code="stored-output-damaged",
                 stage=stage.name,

@@ -12,11 +12,13 @@ from quantflow.formats.assembly import load_assembly
 from quantflow.gate.criteria import GateResult
 from quantflow.gate.stage import load_gate
 from quantflow.gate.verdict import Verdict, combine, exit_code
-from quantflow.measure.measurement import load_measurement
+from quantflow.measure.measurement import Measurement, load_measurement
+from quantflow.measure.serving import load_serving
 from quantflow.pipeline.code import code_identity
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
+from quantflow.pipeline.store import StoredObject
 from quantflow.recipe.artifacts import Artifact, HfArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
@@ -113,7 +115,6 @@ def _artifact(
     recipe: Recipe, artifact: Artifact, outcomes: Outcomes, gate: GateResult | None
 ) -> ArtifactReport:
     assembled = outcomes[f"assemble:{artifact.name}"].stored
-    measured = outcomes[f"measure:{artifact.name}"].stored
     return ArtifactReport(
         name=artifact.name,
         path=artifact_path(recipe, artifact),
@@ -121,8 +122,31 @@ def _artifact(
         scheme=_scheme(artifact),
         bytes=load_assembly(assembled.folder).bytes if assembled else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
-        measurements=load_measurement(measured.folder) if measured else None,
+        measurements=_measurements(artifact.name, outcomes),
     )
+
+
+def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
+    """What the recipe's runtime measured, with what other stages add: KL in torch, speed and memory."""
+    stored = {kind: _stored(f"{kind}:{artifact}", outcomes) for kind in ("measure", "measure-kl", "speed")}
+    if stored["measure"] is None:
+        return None
+    measurement, added = load_measurement(stored["measure"].folder), {}
+    if exact := stored["measure-kl"]:
+        other = load_measurement(exact.folder)
+        slices = {
+            name: part.model_copy(update={"kl_mean": other.slices[name].kl_mean})
+            for name, part in measurement.slices.items()
+        }
+        added |= {"kl": other.kl, "kl_runtime": other.runtime, "slices": slices}
+    if timed := stored["speed"]:
+        serving = load_serving(timed.folder)
+        added |= {"speed": serving.speed, "memory": serving.memory}
+    return measurement.model_copy(update=added)
+
+
+def _stored(stage: str, outcomes: Outcomes) -> StoredObject | None:
+    return outcomes[stage].stored if stage in outcomes else None
 
 
 def _scheme(artifact: Artifact) -> Scheme:

@@ -181,7 +181,9 @@ def install(
         check_interpreter()
         check_room(folder, edition.room)
         make_venv(folder, say)
-        packages = install_packages(folder, edition.requirement, edition.dropped, say, extra_index=extra_index)
+        packages = install_packages(
+            folder, edition.requirement, edition.dropped, say, extra_index=extra_index
+        )
         record = Record(
             runtime=runtime,
             version=edition.version,

@@ -98,7 +98,9 @@ def install_packages(
     more = ["--extra-index-url", extra_index] if extra_index else []
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     # Wheels only: a package that would have to be compiled fails here in seconds instead of after an hour.
-    _run([*pip, "install", "--progress-bar", "off", "--only-binary", ":all:", *more, requirement], folder, say)
+    _run(
+        [*pip, "install", "--progress-bar", "off", "--only-binary", ":all:", *more, requirement], folder, say
+    )
     if dropped:
         _run([*pip, "uninstall", "--yes", *dropped], folder, lambda line: None)
     listing = subprocess.run([*pip, "list", "--format", "json"], capture_output=True, text=True, check=False)

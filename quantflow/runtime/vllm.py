@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from quantflow.errors import ArtifactError
+from quantflow.runtime import vllm_worker
 from quantflow.runtime.environment import Environment, held, worker_environment
 from quantflow.runtime.params import ServingParams
 from quantflow.runtime.worker import Worker, WorkerFailedError
 
-WORKER = Path(__file__).with_name("vllm_worker.py")
+# Imported, so that what the worker does is part of the key of every stage that uses it; it runs elsewhere.
+WORKER = Path(vllm_worker.__file__)
 # Nothing that works takes that long: a large model from a slow disk is loaded in some ten minutes, and what is
 # asked at once is a few batches.
 LOAD_TIMEOUT, ASK_TIMEOUT = 3600.0, 3600.0
@@ -193,12 +195,16 @@ def vllm_session(
         ArtifactError: vLLM cannot load it, dies or does not answer; with vLLM's own last words.
         RuntimeUnavailableError: The environment is just being changed.
     """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = text_config(folder)
     cache = params.cache_bytes or cache_bytes(config, workload, dtype)
     command = [str(environment.python), str(worker)]
     variables = worker_environment() | engine_variables(params, environment)
     with held(environment.name), Worker(command, log, variables) as process:
-        request = {"do": "load", "folder": str(folder), "options": engine_options(workload, dtype, cache, params)}
+        request = {
+            "do": "load",
+            "folder": str(folder),
+            "options": engine_options(workload, dtype, cache, params),
+        }
         answer = _asked(process, request, LOAD_TIMEOUT, folder)
         session = Session(process, folder, _loaded(answer, params, workload, cache))
         # A kernel that is missing shows at the first token only.
@@ -207,7 +213,7 @@ def vllm_session(
 
 
 def engine_options(workload: Workload, dtype: str, cache: int, params: ServingParams) -> dict[str, Any]:
-    """vLLM's engine arguments: whatever it would choose by itself and could change a figure is fixed."""
+    """VLLM's engine arguments: whatever it would choose by itself and could change a figure is fixed."""
     return {
         "dtype": dtype,
         "seed": 0,
@@ -242,21 +248,27 @@ def engine_variables(params: ServingParams, environment: Environment) -> dict[st
     }
 
 
+def text_config(folder: Path) -> dict[str, Any]:
+    """The model's config.json, of a model with several parts that of the language model."""
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    text: dict[str, Any] = config.get("text_config") or config
+    return text
+
+
 def cache_bytes(config: Mapping[str, Any], workload: Workload, dtype: str) -> int:
     """Size of a key-value cache in which all requests find room at once.
 
     Args:
-        config: The model's config.json.
+        config: As `text_config` gives it.
         workload: Requests and their lengths.
         dtype: What keys and values are kept in.
     """
-    text = config.get("text_config", config)
-    heads = text.get("num_key_value_heads") or text["num_attention_heads"]
-    width = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
+    heads = config.get("num_key_value_heads") or config["num_attention_heads"]
+    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     size = 4 if dtype == "float32" else 2
     blocks = -(-workload.length // BLOCK_TOKENS) + 1
     tokens = workload.requests * blocks * BLOCK_TOKENS
-    needed = 2 * text["num_hidden_layers"] * heads * width * size * tokens
+    needed = 2 * config["num_hidden_layers"] * heads * width * size * tokens
     return max(SMALLEST_CACHE, round(CACHE_SLACK * needed))
 
 
