@@ -42,7 +42,7 @@ def serving_criteria(
 
 
 def _speed(artifact: str, speed: SpeedValue, at: SpeedAt, margin: SpeedMargin) -> CriterionResult:
-    """Judge the geometric mean of the rounds' paired ratios, with Student's t interval of their logarithms."""
+    """Judge the geometric mean of the rounds' paired ratios, with a t interval of their logarithms."""
     ratios = at.speedup[margin.metric]
     mean, low, high = _ratio_interval(ratios)
     few = len(ratios) < MIN_ROUNDS
@@ -141,6 +141,6 @@ def _sizes(memory: MemoryValue) -> str:
 
 def _advice(artifact: MemoryOf) -> str:
     return (
-        f"Its files are {artifact.file_bytes / 1e9:.3g} GB; have {artifact.advised_bytes / 1e9:.3g} GB for it, "
-        "the peak and a fifth."
+        f"Its files are {artifact.file_bytes / 1e9:.3g} GB; have {artifact.advised_bytes / 1e9:.3g} GB for "
+        "it, the peak and a fifth."
     )

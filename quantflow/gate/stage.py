@@ -130,7 +130,7 @@ def summarise(criteria: tuple[CriterionResult, ...]) -> tuple[Verdict, str]:
 
 
 def _pairing_problem(expected: NDArray[np.int32], sampled: Sequence[Samples]) -> str | None:
-    """Why the samples, the baseline's first, cannot be paired position by position, or None where they can."""
+    """Why the samples, the baseline's first, cannot be paired by position, or None where they can."""
     for number, samples in enumerate(sampled):
         whose = "artifact" if number else "baseline"
         lengths = {samples.document.size, samples.nll.size}

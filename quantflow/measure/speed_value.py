@@ -38,8 +38,8 @@ class SpeedAt(_Value):
         concurrency: Requests sent together.
         baseline: The baseline's pace.
         artifact: The artifact's pace.
-        speedup: Metric → how many times as fast as the baseline the artifact was, one value for each round, in
-            which both were timed one right after the other.
+        speedup: Metric → how many times as fast as the baseline the artifact was, one value for each round,
+            in which both were timed one right after the other.
     """
 
     concurrency: int
@@ -76,8 +76,8 @@ class MemoryOf(_Value):
     Attributes:
         file_bytes: The model's files together.
         idle_bytes: The runtime itself, before it loads a model.
-        peak_bytes: Most that it took while it loaded and served, the runtime and its key-value cache included:
-            main memory of the process on a CPU, reserved memory of the GPU on a GPU.
+        peak_bytes: Most that it took while it loaded and served, the runtime and its key-value cache
+            included: main memory of the process on a CPU, reserved memory of the GPU on a GPU.
     """
 
     file_bytes: int

@@ -41,7 +41,7 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     Raises:
         RecipeError: The source that the recipe names is not there.
         StoreError: A file that the recipe names cannot be read.
-        RuntimeUnavailableError: It is to be measured in a runtime that is not installed or lacks a kernel here.
+        RuntimeUnavailableError: It is to be measured in a runtime that is not installed or lacks a kernel.
     """
     own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
     return (*_shared_stages(recipe, machine, digests), *own)

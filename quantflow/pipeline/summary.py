@@ -131,7 +131,8 @@ def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
     stored = {kind: _stored(f"{kind}:{artifact}", outcomes) for kind in ("measure", "measure-kl", "speed")}
     if stored["measure"] is None:
         return None
-    measurement, added = load_measurement(stored["measure"].folder), {}
+    measurement = load_measurement(stored["measure"].folder)
+    added: dict[str, object] = {}
     if exact := stored["measure-kl"]:
         other = load_measurement(exact.folder)
         slices = {

@@ -107,8 +107,8 @@ class Runtime(Section):
 
     name: RuntimeName = Field(
         default="torch",
-        description="Runtime that perplexity and KL are measured in: torch, exactly and in float32, or vllm, as "
-        "it serves, where KL is a lower bound, which may fail a gate and never pass it (see "
+        description="Runtime that perplexity and KL are measured in: torch, exactly and in float32, or vllm, "
+        "as it serves, where KL is a lower bound, which may fail a gate and never pass it (see "
         "gate.kl.runtime). Default: torch.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(

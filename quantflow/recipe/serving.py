@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from quantflow.recipe.section import Section
+from quantflow.runtime.params import ServedDtype
 
 # More requests than a server of one machine is asked at once, and longer ones than any model's context.
 MOST_REQUESTS, MOST_TOKENS = 4096, 131_072
@@ -70,11 +71,11 @@ class MemoryLimits(Section):
 class VllmOptions(Section):
     """How vLLM is run, wherever it is used."""
 
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+    dtype: ServedDtype = Field(
         default="auto",
-        description="What baseline and artifact both compute in: float32, bfloat16, float16 or auto, which is "
-        "bfloat16, and float16 on a GPU for a model that is stored so. vLLM runs 4-bit weights in 16 bits "
-        "only. Default: auto.",
+        description="What baseline and artifact both compute in: float32, bfloat16, float16, or auto: "
+        "bfloat16, float16 on a GPU for a model that is stored so, float32 on a CPU without AVX-512. "
+        "Quantized weights run in 16 bits only. Default: auto.",
     )
     cache_gib: Annotated[float, Field(gt=0, le=1024, allow_inf_nan=False)] | None = Field(
         default=None,

@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
+ServedDtype = Literal["auto", "float32", "bfloat16", "float16"]
+
 
 class ServingParams(BaseModel):
     """vLLM's pinned options.
@@ -11,7 +13,7 @@ class ServingParams(BaseModel):
     Attributes:
         environment: Name of the environment and a hash of the packages in it.
         device: Where it computes.
-        dtype: What it computes in, `auto` meaning what `resolved_dtype` makes of it.
+        dtype: What it computes in; `auto`, on a GPU only, is what `resolved_dtype` makes of it.
         cache_bytes: Size of the key-value cache; None for what the requests need.
         threads: Threads that it computes with on a CPU.
     """
@@ -20,7 +22,7 @@ class ServingParams(BaseModel):
 
     environment: str
     device: Literal["cpu", "cuda"]
-    dtype: Literal["auto", "float32", "bfloat16", "float16"]
+    dtype: ServedDtype
     cache_bytes: PositiveInt | None
     threads: PositiveInt
 
@@ -28,8 +30,7 @@ class ServingParams(BaseModel):
 def resolved_dtype(params: ServingParams, source_dtype: str) -> str:
     """What baseline and artifact both compute in.
 
-    vLLM runs 4-bit weights in 16 bits only. A CPU multiplies float16 far more slowly than bfloat16; a GPU takes
-    either, so the source's own is kept there.
+    A GPU multiplies both 16-bit types alike, so the source's own is kept there.
 
     Args:
         params: The pinned options.
@@ -37,4 +38,4 @@ def resolved_dtype(params: ServingParams, source_dtype: str) -> str:
     """
     if params.dtype != "auto":
         return params.dtype
-    return "float16" if params.device == "cuda" and source_dtype == "float16" else "bfloat16"
+    return "float16" if source_dtype == "float16" else "bfloat16"

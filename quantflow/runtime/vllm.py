@@ -16,11 +16,11 @@ from quantflow.runtime.worker import Worker, WorkerFailedError
 
 # Imported, so that what the worker does is part of the key of every stage that uses it; it runs elsewhere.
 WORKER = Path(vllm_worker.__file__)
-# Nothing that works takes that long: a large model from a slow disk is loaded in some ten minutes, and what is
-# asked at once is a few batches.
+# Nothing that works takes that long: a large model from a slow disk is loaded in some ten minutes, and what
+# is asked at once is a few batches.
 LOAD_TIMEOUT, ASK_TIMEOUT = 3600.0, 3600.0
-# Likeliest tokens asked for beside the one that came. The more, the closer the lower bound of a KL; each costs
-# vLLM about 10 µs of Python a position.
+# Likeliest tokens asked for beside the one that came: the more, the closer the lower bound of a KL, and the
+# more of vLLM's time goes into Python objects.
 TOP = 64
 SMALLEST_CACHE = 1 << 29
 # Of the cache that the tokens need: vLLM gives it out in blocks, and keeps some to itself.
@@ -222,9 +222,9 @@ def engine_options(workload: Workload, dtype: str, cache: int, params: ServingPa
         "max_num_batched_tokens": max(workload.batch_tokens, workload.length),
         "max_logprobs": TOP,
         "kv_cache_memory_bytes": cache,
-        # A prompt that was seen before would cost nothing; chunks of others in between would change its sums.
+        # With it, a prompt that was seen before would cost nothing.
         "enable_prefix_caching": False,
-        # On a CPU compiling takes minutes and gains little; on a GPU speed without it is not what one deploys.
+        # On a CPU compiling takes minutes; on a GPU speed without it is not that of what one deploys.
         "enforce_eager": params.device == "cpu",
         "generation_config": "vllm",  # greedy means greedy, whatever the model's folder recommends
         "disable_log_stats": True,
@@ -241,7 +241,7 @@ def engine_variables(params: ServingParams, environment: Environment) -> dict[st
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",
-        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a window may be as long as the model's context, plus one token
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a window may fill the model's context, and a token follows
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two processes take turns on the same cores
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
@@ -268,7 +268,7 @@ def cache_bytes(config: Mapping[str, Any], workload: Workload, dtype: str) -> in
     size = 4 if dtype == "float32" else 2
     blocks = -(-workload.length // BLOCK_TOKENS) + 1
     tokens = workload.requests * blocks * BLOCK_TOKENS
-    needed = 2 * config["num_hidden_layers"] * heads * width * size * tokens
+    needed = int(2 * config["num_hidden_layers"] * heads * width * size * tokens)
     return max(SMALLEST_CACHE, round(CACHE_SLACK * needed))
 
 

@@ -1,7 +1,7 @@
 """Runs vLLM for QuantFlow, with the Python of vLLM's own environment; imports nothing of QuantFlow.
 
-Reads one JSON object a line from standard input, `{"do": …, …}`, and answers each with one on standard output:
-`{"ok": …}`, or `{"error": type, "message": text}`. Whatever else would be printed goes to standard error. When
+Reads one JSON object a line from standard input, `{"do": …, …}`, and answers each on standard output with
+`{"ok": …}` or `{"error": type, "message": text}`. Whatever else would be printed goes to standard error. When
 standard input ends, because the process that started this one has ended, everything ends at once.
 """
 
@@ -63,7 +63,7 @@ class Server:
         }
 
     def score(self, windows: list[list[int]], first: list[int], top: int) -> list[dict[str, Any]]:
-        """Log-probabilities of the tokens of each window from `first` on, and of the `top` likeliest there."""
+        """Log-probabilities of each window's tokens from `first` on, and of the `top` likeliest there."""
         outputs = self.run(windows, max_tokens=1, prompt_logprobs=top)
         scored = []
         for ids, begin, output in zip(windows, first, outputs, strict=True):
@@ -88,7 +88,8 @@ class Server:
         """Serve all prompts at once, exactly `tokens` tokens each; seconds since they were sent."""
         started = time.perf_counter()
         names = self.send(prompts, max_tokens=tokens, ignore_eos=True, detokenize=False)
-        first, last = {}, {}
+        first: dict[str, float] = {}
+        last: dict[str, float] = {}
         while self.engine.has_unfinished_requests():
             outputs = self.engine.step()
             now = time.perf_counter() - started
