@@ -1,19 +1,14 @@
 """How figures of each metric are shown: a change, a value, and what was counted."""
 
 from quantflow.gate.criteria import CriterionResult
+from quantflow.measure.speed_value import SPEED_METRICS
 from quantflow.report.figures import count, nats, perplexity, seconds, signed_percent, size
 
-# Metrics whose change is a share of the baseline's value.
-RELATIVE = (
-    "perplexity",
-    "speedup_throughput",
-    "speedup_time_to_first_token",
-    "speedup_time_per_output_token",
-)
-RELATIVE += ("memory_ratio",)
-BYTES = ("memory_bytes", "memory_ratio")
 # More is better in these, so what is allowed lies above the margin.
-MORE_IS_BETTER = RELATIVE[1:4]
+MORE_IS_BETTER = tuple(f"speedup_{metric}" for metric in SPEED_METRICS)
+# Metrics whose change is a share of the baseline's value.
+RELATIVE = ("perplexity", *MORE_IS_BETTER, "memory_ratio")
+BYTES = ("memory_bytes", "memory_ratio")
 
 
 def show_change(criterion: CriterionResult, value: float | None) -> str:

@@ -41,7 +41,8 @@ def _lines(criterion: CriterionResult) -> Text:
         (criterion.verdict.value, STYLES[criterion.verdict]),
         f"  {criterion.artifact}, {_name(criterion)}: {_change(criterion, criterion.delta)} "
         f"({_plain(criterion, criterion.baseline)} → {_plain(criterion, criterion.value)}, "
-        f"90 % interval {_interval(criterion)}, margin {_change(criterion, criterion.margin)}, {show_sample(criterion)})",
+        f"90 % interval {_interval(criterion)}, margin {_change(criterion, criterion.margin)}, "
+        f"{show_sample(criterion)})",
     )
 
 

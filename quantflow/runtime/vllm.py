@@ -197,7 +197,8 @@ def vllm_session(
     """
     config = text_config(folder)
     cache = params.cache_bytes or cache_bytes(config, workload, dtype)
-    command = [str(environment.python), str(worker)]
+    # -P: without it the worker's own folder is searched first, in which `vllm` is this module.
+    command = [str(environment.python), "-P", str(worker)]
     variables = worker_environment() | engine_variables(params, environment)
     with held(environment.name), Worker(command, log, variables) as process:
         request = {
