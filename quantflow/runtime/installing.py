@@ -118,10 +118,10 @@ def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> None:
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                lines.append(line.strip())
-                log.write(line)
+                lines.append(_CREDENTIALS.sub("://", line.strip()))
+                log.write(lines[-1] + "\n")
                 if lines[-1].startswith(_SHOWN):
-                    say(_CREDENTIALS.sub("://", lines[-1]))
+                    say(lines[-1])
         except BaseException:
             process.terminate()
             raise
