@@ -244,5 +244,7 @@ def _read(folder: Path) -> Environment | None:
 
 
 def worker_environment() -> dict[str, str]:
-    """This process's environment variables without what would lead another Python to our modules."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    """This process's environment variables without what would lead another Python to our modules, or vLLM away
+    from the options that are pinned.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VLLM_"))}

@@ -23,6 +23,9 @@ LOAD_TIMEOUT, ASK_TIMEOUT = 3600.0, 3600.0
 # more of vLLM's time goes into Python objects.
 TOP = 64
 SMALLEST_CACHE = 1 << 29
+# Whether its CPU kernels for 4-bit weights may round activations to 8 bits, which they do where there is AMX:
+# vLLM's own default, so it is what one deploys.
+INT8_ACTIVATIONS = "1"
 # Of the cache that the tokens need: vLLM gives it out in blocks, and keeps some to itself.
 CACHE_SLACK = 1.25
 # vLLM's CPU backend keeps keys and values of 128 tokens in a block, and a request its last block to itself.
@@ -244,6 +247,7 @@ def engine_variables(params: ServingParams, environment: Environment) -> dict[st
         "HF_HUB_OFFLINE": "1",
         "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a window may fill the model's context, and a token follows
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two processes take turns on the same cores
+        "VLLM_CPU_INT4_W4A8": INT8_ACTIVATIONS,
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
     }
@@ -288,7 +292,11 @@ def _loaded(answer: Mapping[str, Any], params: ServingParams, workload: Workload
         "kv_cache_bytes": str(cache),
     }
     if params.device == "cpu":
-        options |= {"threads": str(answer["threads"]), "instruction_set": answer["capability"]}
+        options |= {
+            "threads": str(answer["threads"]),
+            "instruction_set": answer["capability"],
+            "VLLM_CPU_INT4_W4A8": INT8_ACTIVATIONS,
+        }
     idle = MemoryUse(**answer["idle"])
     return Loaded(answer["seconds"], idle, answer["dtype"], versions["vllm"], options)
 

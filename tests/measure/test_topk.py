@@ -1,4 +1,4 @@
-"""What two lists of likeliest tokens say of a KL: at most the truth, and all of it where the lists are whole."""
+"""What two lists of likeliest tokens say of a KL: at most the truth, and all of it from whole lists."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""An environment of vLLM that holds the stand-in: the worker itself, run by another Python, is the real one."""
+"""An environment of vLLM that holds the stand-in; the worker that runs in it is the real one."""
 
 import json
 import sys

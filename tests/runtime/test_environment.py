@@ -1,4 +1,4 @@
-"""Environments of runtimes: complete or not there, kept, gone on with, and plain words where they cannot be."""
+"""Environments of runtimes: complete or not there, kept, gone on with; plain words where they cannot be."""
 
 import json
 import shutil
@@ -126,7 +126,7 @@ def test_a_full_disk_is_refused_before_anything_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**12, 10**12 - 10**9, 10**9))
-    with pytest.raises(RuntimeUnavailableError, match="about 6 GB are needed, 1.0 GB are free"):
+    with pytest.raises(RuntimeUnavailableError, match=r"about 6 GB are needed, 1\.0 GB are free"):
         installing.check_room(tmp_path / "not" / "there", 6 * 10**9)
     installing.check_room(tmp_path, 10**9)
 

@@ -113,7 +113,7 @@ def test_no_answer_in_time_ends_the_worker(
     monkeypatch.setattr(vllm, "ASK_TIMEOUT", 0.5)
     started = time.monotonic()
     with (
-        pytest.raises(ArtifactError, match="no answer within 0 s|no answer within 1 s"),
+        pytest.raises(ArtifactError, match=r"no answer within [01] s"),
         session(environment, fake_model(tmp_path / "model", fake="hang")),
     ):
         pass

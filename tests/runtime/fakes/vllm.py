@@ -1,13 +1,14 @@
 """A stand-in for vLLM with the few parts of its interface that the worker uses; no model, no weights.
 
-The next token depends on the last one alone, by a table drawn from a seed; a folder that holds quantflow.json, an
-artifact, has a slightly different one. `fake` in config.json makes it fail in one of the ways of the real one.
+The next token depends on the last one alone, by a table drawn from a seed; a folder with quantflow.json, an
+artifact, has a slightly different one. `fake` in config.json makes it fail in one of the real one's ways.
 """
 
 import json
 import os
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +38,9 @@ class LLM:
         config = json.loads((folder / "config.json").read_text())
         self.fake = config.get("fake", "")
         if self.fake == "refuse":
-            raise ValueError("1 validation error for VllmConfig\n  Value error, bad group [type=value_error, input]")
+            raise ValueError(
+                "1 validation error for VllmConfig\n  Value error, bad group [type=value_error, input]"
+            )
         print("this would get between the replies")
         print("loading", options, file=sys.stderr, flush=True)
         if self.fake == "die":
@@ -90,7 +93,7 @@ class LLM:
         if top is None:
             return None
         places: list[Any] = [None]
-        for before, token in zip(ids, ids[1:], strict=False):
+        for before, token in pairwise(ids):
             row = self.table[before]
             ranked = np.argsort(-row)
             chosen = {*ranked[:top].tolist(), token}
