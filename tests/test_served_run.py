@@ -11,6 +11,7 @@ from quantflow.errors import RuntimeUnavailableError
 from quantflow.gate.verdict import Verdict
 from quantflow.pipeline import machine
 from quantflow.plan.make import make_plan
+from tests.runtime.fakes.vllm import SHIFT_VARIABLE
 from tests.runtime.faking import fake_environment
 from tests.tiny_run import write_recipe
 
@@ -29,6 +30,7 @@ def folder(tmp_path: Path, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
     path = write_recipe(tmp_path / "work", tiny_llama, max_increase=0.001, max_mean=0.0005)
     path.write_text(path.read_text().replace(INT4, EXPORT))
+    monkeypatch.setenv(SHIFT_VARIABLE, "0.001")  # margins of an export are narrow
     # The stand-in knows nothing of language: its loss is not to be mistaken for the baseline's fault.
     monkeypatch.setattr("quantflow.gate.stage.baseline_criterion", lambda *given: None)
     return tmp_path / "work"

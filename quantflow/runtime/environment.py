@@ -244,7 +244,5 @@ def _read(folder: Path) -> Environment | None:
 
 
 def worker_environment() -> dict[str, str]:
-    """This process's environment variables without what would lead another Python to our modules, or vLLM away
-    from the options that are pinned.
-    """
+    """This process's environment variables, without what would change how Python or vLLM works there."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VLLM_"))}

@@ -1,8 +1,8 @@
 """What vLLM makes of our artifacts, beside what we make of them, on SmolLM2-135M.
 
-vLLM runs 4-bit weights in 16 bits, our torch runtime computes in float32: they cannot agree exactly. How much
-vLLM's own run of the lossless model in 16 bits differs from its run in float32 says how far apart they may be.
-Needs `quantflow runtime install vllm` and the quickstart's wheel.
+vLLM runs 4-bit weights in 16 bits, our torch runtime computes in float32: they cannot agree exactly. How
+much vLLM's own run of the lossless model in 16 bits differs from its run in float32 says how far apart they
+may be. Needs `quantflow runtime install vllm` and the quickstart's wheel.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,9 +1,10 @@
 """The worker with the one kernel that vLLM's AVX2 build lacks, written out in torch.
 
-The wheel of 0.32.0 has `cpu_gemm_wna16`, the product with 4-bit weights, in its AVX-512 builds only. What the
-test is after, whether vLLM reads our files as they are meant, happens before that kernel: loading, fusing and
-repacking. The product here follows the layout that vLLM's repacking leaves (`CPUWNA16LinearKernel`), blocks of
-16 outputs, each [in, 16] in nibbles. It says nothing of the real kernel's rounding or speed.
+The wheel of 0.32.0 has `cpu_gemm_wna16`, the product with 4-bit weights, in its AVX-512 builds only. What
+the test is after, whether vLLM reads our files as they are meant, happens before that kernel: loading,
+fusing and repacking. The product here follows the layout that vLLM's repacking leaves
+(`CPUWNA16LinearKernel`), blocks of 16 outputs, each [in, 16] in nibbles. It says nothing of the real
+kernel's rounding or speed.
 """
 
 import runpy

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 __version__ = "0.32.0"
-SHIFT = 0.01  # how much an artifact's logits differ
+SHIFT_VARIABLE, SHIFT = "FAKE_SHIFT", 0.05  # how much an artifact's logits differ
 
 
 class SamplingParams:
@@ -28,7 +28,8 @@ def table(vocabulary: int, artifact: bool) -> Any:
     """Log-probabilities of the next token after each token, [vocabulary, vocabulary]."""
     logits = np.random.default_rng(0).normal(size=(vocabulary, vocabulary))
     if artifact:
-        logits += SHIFT * np.random.default_rng(1).normal(size=logits.shape)
+        shift = float(os.environ.get(SHIFT_VARIABLE, SHIFT))
+        logits += shift * np.random.default_rng(1).normal(size=logits.shape)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
