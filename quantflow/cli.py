@@ -17,6 +17,7 @@ from quantflow.commands.doctor import doctor
 from quantflow.commands.plan import plan
 from quantflow.commands.process import discard_output, take_signals
 from quantflow.commands.runs import runs
+from quantflow.commands.runtime import runtime
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.deadline import parse_duration
 from quantflow.pipeline.run import RunResult
@@ -109,6 +110,7 @@ app.command()(plan)
 app.command()(doctor)
 app.command()(clean)
 app.command()(runs)
+app.add_typer(runtime, name="runtime")
 
 
 @app.command()

@@ -54,3 +54,7 @@ class StoreError(QuantFlowError):
 
 class FitError(QuantFlowError):
     """The run needs more memory or disk than there is now; elsewhere, or with room made, it could do."""
+
+
+class RuntimeUnavailableError(QuantFlowError):
+    """A runtime that models are to be measured in is not installed, cannot be, or does not start."""

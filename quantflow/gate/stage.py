@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
+from quantflow.gate.bound import kl_bound_criterion
 from quantflow.gate.criteria import (
     CriterionResult,
     GateResult,
@@ -19,9 +20,11 @@ from quantflow.gate.criteria import (
     unjudged,
 )
 from quantflow.gate.params import GateParams
+from quantflow.gate.serving import serving_criteria
 from quantflow.gate.verdict import Verdict, combine
 from quantflow.inspection.record import load_inspection
 from quantflow.measure.measurement import Samples, load_samples
+from quantflow.measure.serving import Serving, load_serving
 from quantflow.pipeline.events import Reporter
 
 GATE_FILE = "gate.json"
@@ -32,7 +35,8 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
 
     Args:
         params: The artifact's name and margins.
-        inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`.
+        inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` where KL was measured
+            in another runtime, and of `speed` where serving is judged.
         output: Folder to write to.
         reporter: Shows progress.
     """
@@ -46,6 +50,8 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             measured=load_samples(inputs["measure"]),
             clusters=independent_groups(documents),
             vocab_size=load_inspection(inputs["inspect"]).vocab_size,
+            kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
+            serving=load_serving(inputs["speed"]) if "speed" in inputs else None,
         )
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")
@@ -64,6 +70,8 @@ def judge(
     measured: Samples,
     clusters: NDArray[np.int32],
     vocab_size: int,
+    kl_measured: Samples | None = None,
+    serving: Serving | None = None,
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
@@ -75,22 +83,33 @@ def judge(
         clusters: Document → what stands for it and its near duplicates, [documents]: copies of a form letter
             are one piece of evidence, however many there are.
         vocab_size: Tokens that the model can choose from.
+        kl_measured: Samples of the artifact to take KL from, where `measured` has none.
+        serving: Speed and memory, where they are judged.
     """
-    problem = _pairing_problem(expected, baseline, measured)
+    sampled = [baseline, measured, *([kl_measured] if kl_measured is not None else [])]
+    problem = _pairing_problem(expected, sampled)
     if problem is None:
-        baseline, measured = (replace(s, document=clusters[s.document]) for s in (baseline, measured))
+        baseline, measured, *others = (replace(s, document=clusters[s.document]) for s in sampled)
+        for_kl = others[0] if others else measured
     if problem is not None:
         criteria = unjudged(params.artifact, problem, params.max_increase, params.max_mean_kl)
     else:
         criteria = (
             perplexity_criterion(params.artifact, baseline, measured, params.max_increase),
-            kl_criterion(params.artifact, measured, params.max_mean_kl),
+            _kl(params, for_kl),
         )
         guessing = baseline_criterion(params.artifact, baseline, vocab_size)
         if guessing is not None:
             criteria = (guessing, *criteria)
+    if serving is not None:
+        criteria += serving_criteria(params.artifact, serving, params.speed, params.memory)
     verdict, reason = summarise(criteria)
     return GateResult(artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason)
+
+
+def _kl(params: GateParams, measured: Samples) -> CriterionResult:
+    only_bound = measured.kl is None and measured.kl_at_least is not None
+    return (kl_bound_criterion if only_bound else kl_criterion)(params.artifact, measured, params.max_mean_kl)
 
 
 def independent_groups(documents: Sequence[Document]) -> NDArray[np.int32]:
@@ -110,12 +129,12 @@ def summarise(criteria: tuple[CriterionResult, ...]) -> tuple[Verdict, str]:
     return verdict, " ".join(deciding)
 
 
-def _pairing_problem(expected: NDArray[np.int32], baseline: Samples, measured: Samples) -> str | None:
-    """Why the samples cannot be paired position by position, or None where they can."""
-    for whose, samples in (("baseline", baseline), ("artifact", measured)):
+def _pairing_problem(expected: NDArray[np.int32], sampled: Sequence[Samples]) -> str | None:
+    """Why the samples, the baseline's first, cannot be paired by position, or None where they can."""
+    for number, samples in enumerate(sampled):
+        whose = "artifact" if number else "baseline"
         lengths = {samples.document.size, samples.nll.size}
-        if samples.kl is not None:
-            lengths.add(samples.kl.size)
+        lengths |= {kl.size for kl in (samples.kl, samples.kl_at_least) if kl is not None}
         if len(lengths) > 1:
             return f"The {whose}'s samples have several lengths: {', '.join(map(str, sorted(lengths)))}."
         if samples.document.size != expected.size:

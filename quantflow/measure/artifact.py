@@ -8,8 +8,8 @@ from quantflow.data.windows import scored_documents
 from quantflow.errors import ArtifactError
 from quantflow.formats.assembly import ARTIFACT_FOLDER
 from quantflow.formats.read import open_artifact
-from quantflow.measure.baseline import load_evaluation
 from quantflow.measure.batches import make_batches, scored_targets
+from quantflow.measure.evaluation import load_evaluation
 from quantflow.measure.hidden import hidden_to_disk, stored_hidden
 from quantflow.measure.measurement import save_measurement
 from quantflow.measure.params import MeasureParams

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quantflow.data.documents import load_documents
-from quantflow.data.windows import EVALUATION_FILE, Windows, load_windows, scored_documents
-from quantflow.errors import DataError, SourceError
+from quantflow.data.windows import scored_documents
+from quantflow.errors import SourceError
 from quantflow.measure.batches import make_batches, scored_targets
+from quantflow.measure.evaluation import load_evaluation
 from quantflow.measure.hidden import hidden_to_disk
 from quantflow.measure.measurement import save_measurement
 from quantflow.measure.params import BaselineParams
@@ -47,19 +48,3 @@ def run(params: BaselineParams, inputs: Mapping[str, Path], output: Path, report
     slices = [document.slice for document in load_documents(inputs["data"])]
     measurement = summarize(samples, slices, runtime_info(decoder, params.batch_tokens))
     save_measurement(output, measurement, samples)
-
-
-def load_evaluation(data_output: Path) -> Windows:
-    """The evaluation windows.
-
-    Raises:
-        DataError: They have no scored position.
-    """
-    windows = load_windows(data_output / EVALUATION_FILE)
-    if scored_documents(windows).size == 0:
-        raise DataError(
-            "the evaluation data has no token to score",
-            where="data.split.evaluation",
-            hint="Give more documents, or a larger share of them to the evaluation.",
-        )
-    return windows

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import load_file, save
 
+from quantflow.measure.speed_value import MemoryValue, SpeedValue
+
 MEASUREMENT_FILE = "measurement.json"
 SAMPLES_FILE = "samples.safetensors"
 
@@ -57,6 +59,7 @@ class KlValue(_Value):
     """KL(baseline ‖ artifact) of the next-token distributions, nats per token, over scored positions.
 
     Attributes:
+        at_least: Whether all but `top1_agreement` are lower bounds, from the likeliest tokens alone.
         mean: Mean.
         median: Median; the following are the 90 %, 95 %, 99 % and 99.9 % quantiles and the largest.
         top1_agreement: Share of positions at which both find the same token most likely.
@@ -70,6 +73,7 @@ class KlValue(_Value):
     p999: float
     max: float
     top1_agreement: float
+    at_least: bool = False
 
 
 class SliceValue(_Value):
@@ -77,7 +81,8 @@ class SliceValue(_Value):
 
     Attributes:
         perplexity: As in `PerplexityValue`, of this slice's positions.
-        kl_mean: Mean KL in nats per token; None for the baseline.
+        kl_mean: Mean KL in nats per token, or its lower bound where that is all there is; None for the
+            baseline.
         tokens: Scored positions.
         documents: Documents they come from.
     """
@@ -96,12 +101,18 @@ class Measurement(_Value):
         perplexity: Over all scored positions.
         kl: Against the baseline; None for the baseline itself.
         slices: The same by slice, sorted by name.
+        kl_runtime: How KL was measured, where not in `runtime`.
+        speed: Beside the baseline's; None for the baseline itself and where it was not measured.
+        memory: Beside the baseline's, likewise.
     """
 
     runtime: RuntimeInfo
     perplexity: PerplexityValue
     kl: KlValue | None
     slices: Mapping[str, SliceValue]
+    kl_runtime: RuntimeInfo | None = None
+    speed: SpeedValue | None = None
+    memory: MemoryValue | None = None
 
 
 @dataclass(frozen=True)
@@ -113,12 +124,14 @@ class Samples:
         nll: Negative log-likelihood of the token that came, nats, [positions].
         kl: KL(baseline ‖ artifact), nats, [positions]; None for the baseline.
         top1: Whether both find the same token most likely, [positions]; None for the baseline.
+        kl_at_least: A lower bound of `kl` where the runtime gives no more, nats, [positions].
     """
 
     document: NDArray[np.int32]
     nll: NDArray[np.float64]
     kl: NDArray[np.float64] | None = None
     top1: NDArray[np.bool_] | None = None
+    kl_at_least: NDArray[np.float64] | None = None
 
 
 def save_measurement(output: Path, measurement: Measurement, samples: Samples) -> None:
@@ -126,8 +139,8 @@ def save_measurement(output: Path, measurement: Measurement, samples: Samples) -
     text = json.dumps(measurement.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
     (output / MEASUREMENT_FILE).write_text(text + "\n", encoding="utf-8")
     arrays: dict[str, NDArray[Any]] = {"document": samples.document, "nll": samples.nll}
-    if samples.kl is not None and samples.top1 is not None:
-        arrays |= {"kl": samples.kl, "top1": samples.top1}
+    optional = {"kl": samples.kl, "top1": samples.top1, "kl_at_least": samples.kl_at_least}
+    arrays |= {name: values for name, values in optional.items() if values is not None}
     (output / SAMPLES_FILE).write_bytes(save(arrays))
 
 
@@ -139,4 +152,6 @@ def load_measurement(stage_output: Path) -> Measurement:
 def load_samples(stage_output: Path) -> Samples:
     """Read the values behind a measurement."""
     arrays = load_file(stage_output / SAMPLES_FILE)
-    return Samples(arrays["document"], arrays["nll"], arrays.get("kl"), arrays.get("top1"))
+    return Samples(
+        arrays["document"], arrays["nll"], arrays.get("kl"), arrays.get("top1"), arrays.get("kl_at_least")
+    )

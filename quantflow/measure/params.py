@@ -3,6 +3,7 @@
 from pydantic import PositiveInt
 
 from quantflow.pipeline.stage import StageParams
+from quantflow.runtime.params import ServingParams
 
 
 class BaselineParams(StageParams):
@@ -47,3 +48,35 @@ class YardstickParams(StageParams):
     keep: tuple[str, ...]
     device: str
     batch_tokens: PositiveInt
+
+
+class ServedParams(StageParams):
+    """Resolved parameters of measuring in vLLM, of the baseline and of an artifact alike.
+
+    Attributes:
+        serving: vLLM's pinned options.
+        batch_tokens: Most tokens that go through the model at once.
+    """
+
+    serving: ServingParams
+    batch_tokens: PositiveInt
+
+
+class SpeedParams(StageParams):
+    """Resolved parameters of the speed stage.
+
+    Attributes:
+        serving: vLLM's pinned options.
+        batch_tokens: Most tokens that go through the model at once.
+        concurrency: Numbers of requests at a time.
+        prompt_tokens: Tokens of every prompt.
+        output_tokens: Tokens to generate for every request.
+        rounds: How often baseline and artifact are timed.
+    """
+
+    serving: ServingParams
+    batch_tokens: PositiveInt
+    concurrency: tuple[PositiveInt, ...]
+    prompt_tokens: PositiveInt
+    output_tokens: PositiveInt
+    rounds: PositiveInt

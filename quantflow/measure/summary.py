@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quantflow.measure.measurement import (
     KlValue,
@@ -41,30 +42,37 @@ def _perplexity(samples: Samples) -> PerplexityValue:
 
 
 def _kl(samples: Samples) -> KlValue | None:
-    if samples.kl is None or samples.top1 is None:
+    kl = _kl_samples(samples)
+    if kl is None or samples.top1 is None:
         return None
-    median, p90, p95, p99, p999 = np.quantile(samples.kl, [0.5, 0.9, 0.95, 0.99, 0.999])
+    median, p90, p95, p99, p999 = np.quantile(kl, [0.5, 0.9, 0.95, 0.99, 0.999])
     return KlValue(
-        mean=float(samples.kl.mean()),
+        mean=float(kl.mean()),
         median=float(median),
         p90=float(p90),
         p95=float(p95),
         p99=float(p99),
         p999=float(p999),
-        max=float(samples.kl.max()),
+        max=float(kl.max()),
         top1_agreement=float(samples.top1.mean()),
+        at_least=samples.kl is None,
     )
+
+
+def _kl_samples(samples: Samples) -> NDArray[np.float64] | None:
+    return samples.kl if samples.kl is not None else samples.kl_at_least
 
 
 def _by_slice(samples: Samples, slices: Sequence[str]) -> Mapping[str, SliceValue]:
     slice_of_position = np.asarray(slices, dtype=np.str_)[samples.document]
     values = {}
+    kl = _kl_samples(samples)
     for name in np.unique(slice_of_position):  # sorted
         inside = slice_of_position == name
         nll = samples.nll[inside]
         values[str(name)] = SliceValue(
             perplexity=float(np.exp(nll.mean())),
-            kl_mean=None if samples.kl is None else float(samples.kl[inside].mean()),
+            kl_mean=None if kl is None else float(kl[inside].mean()),
             tokens=nll.size,
             documents=int(np.unique(samples.document[inside]).size),
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 from quantflow.data.documents import load_documents
 from quantflow.data.windows import scored_documents
 from quantflow.errors import QuantizationError
-from quantflow.measure.baseline import load_evaluation
 from quantflow.measure.batches import make_batches, scored_targets
+from quantflow.measure.evaluation import load_evaluation
 from quantflow.measure.hidden import hidden_to_disk, stored_hidden
 from quantflow.measure.measurement import save_measurement
 from quantflow.measure.params import YardstickParams

@@ -1,23 +1,35 @@
 """The stage graph of a recipe: which stages there are, with which parameters, fed by which others."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
+from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams, YardstickParams
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.serving import (
+    memory_margins,
+    served_params,
+    speed_margin,
+    speed_stage,
+    times_serving,
+)
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
 from quantflow.recipe.artifacts import Artifact, GptqArtifact, HfArtifact
 from quantflow.recipe.margins import margins
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
+from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
+
+KL_MARK = "-kl"
+"""In the names of stages that measure KL where the recipe's runtime gives a lower bound only."""
 
 
 def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -31,6 +43,7 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     Raises:
         RecipeError: The source that the recipe names is not there.
         StoreError: A file that the recipe names cannot be read.
+        RuntimeUnavailableError: It is to be measured in a runtime that is not installed or lacks a kernel.
     """
     own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
     shared = (*_shared_stages(recipe, machine, digests), *_quantizing_stages(recipe, machine))
@@ -39,7 +52,7 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
     ref = parse(recipe.model.source, recipe.base)
-    data, pickle = recipe.data, recipe.model.allow_pickle
+    data, pickle, batch_tokens = recipe.data, recipe.model.allow_pickle, recipe.runtime.batch_tokens
     return (
         Stage(
             name="source",
@@ -79,13 +92,16 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             inputs={"source": "source"},
             external={name: digests.digest(Path(name)) for name in data.files},
         ),
-        Stage(
-            name="baseline",
-            function="quantflow.measure.baseline:run",
-            params=BaselineParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens),
-            inputs={"source": "source", "data": "data"},
-            on_device=True,
-            resumable=True,
+        *(
+            Stage(
+                name=f"baseline{where.mark}",
+                function=where.runtime.baseline,
+                params=where.params or BaselineParams(device=machine.device, batch_tokens=batch_tokens),
+                inputs={"source": "source", "data": "data"},
+                on_device=True,
+                resumable=where.runtime is TORCH,
+            )
+            for where in _measured_in(recipe, machine)
         ),
     )
 
@@ -116,38 +132,69 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
 
 def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
-    limits = margins(recipe, artifact)
+    limits, speed, memory = margins(recipe, artifact), speed_margin(recipe), memory_margins(recipe)
+    inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
+    if len(_measured_in(recipe, machine)) > 1:
+        inputs["kl"] = f"measure{KL_MARK}:{name}"
+    if speed is not None or memory is not None:
+        inputs["speed"] = f"speed:{name}"
     return (
         *_making_stages(recipe, artifact, machine),
-        Stage(
-            name=f"measure:{name}",
-            function="quantflow.measure.artifact:run",
-            params=MeasureParams(device=device, batch_tokens=batch_tokens),
-            inputs={
-                "source": "source",
-                "data": "data",
-                "baseline": "baseline",
-                "assemble": f"assemble:{name}",
-            },
-            on_device=True,
-            artifact=name,
-            resumable=True,
+        *(
+            Stage(
+                name=f"measure{where.mark}:{name}",
+                function=where.runtime.measure,
+                params=where.params or MeasureParams(device=device, batch_tokens=batch_tokens),
+                inputs={
+                    "source": "source",
+                    "data": "data",
+                    "baseline": f"baseline{where.mark}",
+                    "assemble": f"assemble:{name}",
+                },
+                on_device=True,
+                artifact=name,
+                resumable=where.runtime is TORCH,
+            )
+            for where in _measured_in(recipe, machine)
         ),
+        *([speed_stage(recipe, artifact, machine)] if times_serving(recipe) else []),
         Stage(
             name=f"gate:{name}",
             function="quantflow.gate.stage:run",
             params=GateParams(
-                artifact=name, max_increase=limits.max_increase, max_mean_kl=limits.max_mean_kl
+                artifact=name,
+                max_increase=limits.max_increase,
+                max_mean_kl=limits.max_mean_kl,
+                speed=speed,
+                memory=memory,
             ),
-            inputs={
-                "inspect": "inspect",
-                "data": "data",
-                "baseline": "baseline",
-                "measure": f"measure:{name}",
-            },
+            inputs=inputs,
             artifact=name,
         ),
     )
+
+
+@dataclass(frozen=True)
+class _MeasuredIn:
+    """A runtime that baseline and artifacts are measured in.
+
+    Attributes:
+        runtime: The runtime.
+        params: Parameters of its stages; None for torch's own.
+        mark: What the names of its stages have besides: nothing for the recipe's runtime.
+    """
+
+    runtime: Runtime
+    params: ServedParams | None = None
+    mark: str = ""
+
+
+def _measured_in(recipe: Recipe, machine: Machine) -> tuple[_MeasuredIn, ...]:
+    """The recipe's runtime and, where KL is to be measured in another one, that."""
+    if recipe.runtime.name == "torch":
+        return (_MeasuredIn(TORCH),)
+    served = _MeasuredIn(RUNTIMES[recipe.runtime.name], served_params(recipe, machine))
+    return (served,) if recipe.gate.kl.runtime is None else (served, _MeasuredIn(TORCH, mark=KL_MARK))
 
 
 def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
@@ -185,6 +232,7 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
         inputs={"source": "source", "codes": refine.name if refines else "quantize"},
         artifact=name,
     )
+    mark = next((where.mark for where in _measured_in(recipe, machine) if where.runtime is TORCH), None)
     yardstick = Stage(
         name=f"yardstick:{name}",
         function="quantflow.measure.yardstick:run",
@@ -196,7 +244,7 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
             device=machine.device,
             batch_tokens=batch_tokens,
         ),
-        inputs={"source": "source", "data": "data", "baseline": "baseline"},
+        inputs={"source": "source", "data": "data", "baseline": f"baseline{mark}"},
         on_device=True,
         artifact=name,
         resumable=True,
@@ -204,6 +252,6 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
     return (
         *((refine,) if refines else ()),
         assemble,
-        # Rounding to nearest is its own yardstick.
-        *((yardstick,) if scheme.method != "rtn" else ()),
+        # Rounding to nearest is its own yardstick; codes without an artifact can be run in torch only.
+        *((yardstick,) if scheme.method != "rtn" and mark is not None else ()),
     )

@@ -15,7 +15,7 @@ from quantflow.pipeline.code import code_identity
 from quantflow.pipeline.deadline import Deadline, DeadlineError
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
-from quantflow.pipeline.stage import Stage
+from quantflow.pipeline.stage import Stage, run_again
 from quantflow.pipeline.stage_reporter import StageReporter
 from quantflow.pipeline.storage import of_storage, storage_error, with_remedy
 from quantflow.pipeline.store import Store, StoredObject
@@ -141,6 +141,7 @@ def run_stages(
     """
     outcomes: dict[str, StageOutcome] = {}
     keys = stage_keys(stages, machine)
+    again = run_again(stages)
     stopped = False
     for number, stage in enumerate(stages, start=1):
         key, made = keys[stage.name].key, keys[stage.name].made
@@ -151,7 +152,8 @@ def run_stages(
             continue
         deadline.check()
         bench = _Bench(store, terminal, deadline, machine.device, unchanged, verify)
-        outcome = _bring_about(bench, stage, key, made, folders, (number, len(stages)))
+        place = (number, len(stages))
+        outcome = _bring_about(bench, stage, key, made, folders, place, again=stage.name in again)
         outcomes[stage.name] = outcome
         stopped = outcome.error is not None and not stage.artifact
     return tuple(outcomes.values())
@@ -176,10 +178,12 @@ def _bring_about(
     made: dict[str, JsonValue],
     inputs: Mapping[str, Path],
     place: tuple[int, int],
+    *,
+    again: bool,
 ) -> StageOutcome:
     store, terminal = bench.store, bench.terminal
     with store.lock(key, lambda holder: terminal.say(f"{stage.name}: waiting for {holder}")):
-        stored = store.find(stage.kind, key, verify=bench.verify)
+        stored = None if again else store.find(stage.kind, key, verify=bench.verify)
         if stored is not None:
             store.discard(key)  # a run killed just after it finished may have left its progress
             for event in stored.manifest.events:
@@ -189,7 +193,7 @@ def _bring_about(
             return StageOutcome(stage, key, stored, True, stored.manifest.events)
         terminal.stage_started(*place, stage.name)
         noticed: tuple[Event, ...] = ()
-        if store.exists(stage.kind, key):
+        if not again and store.exists(stage.kind, key):
             damaged = Event(
                 code=DAMAGED,
                 stage=stage.name,

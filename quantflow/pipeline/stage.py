@@ -1,6 +1,6 @@
 """A stage: one step whose output is a pure function of its inputs, its parameters and its code."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +36,8 @@ class Stage:
         artifact: Name of the artifact it works for; empty for the stages that all share.
         resumable: Whether it goes on in the output folder that an interrupted run left, with the help of the
             reporter's progress folder; others start anew in an empty one.
+        again: Whether it runs in every run, stored or not, because its output is of the moment; so do the
+            stages that it feeds.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Stage:
     external: Mapping[str, str] = field(default_factory=dict)
     artifact: str = ""
     resumable: bool = False
+    again: bool = False
 
     @property
     def kind(self) -> str:
@@ -57,3 +60,16 @@ class Stage:
         module, _, name = self.function.partition(":")
         function: StageFunction = getattr(import_module(module), name)
         return function
+
+
+def run_again(stages: Sequence[Stage]) -> frozenset[str]:
+    """Names of the stages that no stored output answers, see `Stage.again`.
+
+    Args:
+        stages: In an order in which inputs come first.
+    """
+    names: set[str] = set()
+    for stage in stages:
+        if stage.again or names.intersection(stage.inputs.values()):
+            names.add(stage.name)
+    return frozenset(names)

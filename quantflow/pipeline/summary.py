@@ -12,7 +12,8 @@ from quantflow.formats.assembly import load_assembly
 from quantflow.gate.criteria import GateResult
 from quantflow.gate.stage import load_gate
 from quantflow.gate.verdict import Verdict, combine, exit_code
-from quantflow.measure.measurement import load_measurement
+from quantflow.measure.measurement import Measurement, load_measurement
+from quantflow.measure.serving import load_serving
 from quantflow.pipeline.code import code_identity
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.events import Event
@@ -127,8 +128,7 @@ def _artifact(
     recipe: Recipe, artifact: Artifact, outcomes: Outcomes, gate: GateResult | None
 ) -> ArtifactReport:
     assembled = outcomes[f"assemble:{artifact.name}"].stored
-    measured = outcomes[f"measure:{artifact.name}"].stored
-    yardstick, refined = (_stored(outcomes, f"{kind}:{artifact.name}") for kind in ("yardstick", "refine"))
+    yardstick, refined = (_stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine"))
     assembly = load_assembly(assembled.folder) if assembled else None
     return ArtifactReport(
         name=artifact.name,
@@ -138,13 +138,33 @@ def _artifact(
         kept_units=assembly.kept_units if assembly else (),
         bytes=assembly.bytes if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
-        measurements=load_measurement(measured.folder) if measured else None,
+        measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
     )
 
 
-def _stored(outcomes: Outcomes, stage: str) -> StoredObject | None:
+def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
+    """What the recipe's runtime measured, with what other stages add: KL in torch, speed and memory."""
+    stored = {kind: _stored(f"{kind}:{artifact}", outcomes) for kind in ("measure", "measure-kl", "speed")}
+    if stored["measure"] is None:
+        return None
+    measurement = load_measurement(stored["measure"].folder)
+    added: dict[str, object] = {}
+    if exact := stored["measure-kl"]:
+        other = load_measurement(exact.folder)
+        slices = {
+            name: part.model_copy(update={"kl_mean": other.slices[name].kl_mean})
+            for name, part in measurement.slices.items()
+        }
+        added |= {"kl": other.kl, "kl_runtime": other.runtime, "slices": slices}
+    if timed := stored["speed"]:
+        serving = load_serving(timed.folder)
+        added |= {"speed": serving.speed, "memory": serving.memory}
+    return measurement.model_copy(update=added)
+
+
+def _stored(stage: str, outcomes: Outcomes) -> StoredObject | None:
     """The output of a stage that not every artifact has."""
     return outcomes[stage].stored if stage in outcomes else None
 

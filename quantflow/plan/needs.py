@@ -7,7 +7,7 @@ from pathlib import Path
 from quantflow.data.params import DataParams
 from quantflow.errors import DataError
 from quantflow.pipeline.runner import StageKey
-from quantflow.pipeline.stage import Stage
+from quantflow.pipeline.stage import Stage, run_again
 from quantflow.pipeline.store import Manifest, Store
 from quantflow.plan.costs import Facts, cost_of
 from quantflow.plan.model import find_model
@@ -66,7 +66,11 @@ def find_needs(recipe: Recipe, stages: Sequence[Stage], keys: Mapping[str, Stage
         RecipeError: The model's architecture is not supported.
         StoreError: The store cannot be read.
     """
-    found = {stage.name: store.find(stage.kind, keys[stage.name].key) for stage in stages}
+    again = run_again(stages)
+    found = {
+        stage.name: None if stage.name in again else store.find(stage.kind, keys[stage.name].key)
+        for stage in stages
+    }
     cached = {name: stored.folder if stored is not None else None for name, stored in found.items()}
     if all(cached.values()):
         facts = Facts(find_model(parse(recipe.model.source, recipe.base), None, cached["source"]))
@@ -76,7 +80,16 @@ def find_needs(recipe: Recipe, stages: Sequence[Stage], keys: Mapping[str, Stage
     return Needs(
         facts,
         tuple(
-            _need(stage, keys[stage.name], cached[stage.name], facts, manifests, store) for stage in stages
+            _need(
+                stage,
+                keys[stage.name],
+                cached[stage.name],
+                facts,
+                manifests,
+                store,
+                again=stage.name in again,
+            )
+            for stage in stages
         ),
     )
 
@@ -88,11 +101,15 @@ def _need(
     facts: Facts,
     manifests: Sequence[Manifest],
     store: Store,
+    *,
+    again: bool,
 ) -> Need:
     if cached is not None:
         return Need(stage, key.key, cached, (), Cost())
-    if store.exists(stage.kind, key.key):
-        why: tuple[Reason, ...] = (Reason(cause="damaged", what="output in the store"),)
+    if again:
+        why: tuple[Reason, ...] = (Reason(cause="measured again"),)
+    elif store.exists(stage.kind, key.key):
+        why = (Reason(cause="damaged", what="output in the store"),)
     else:
         why = reasons(stage, key.made, [manifest for manifest in manifests if manifest.stage == stage.kind])
     resumes = stage.resumable and store.has_progress(key.key)

@@ -8,7 +8,18 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from quantflow.pipeline.stage import Stage
 from quantflow.pipeline.store import Manifest
 
-Cause = Literal["never run", "damaged", "input", "parameter", "data", "code", "library", "device", "format"]
+Cause = Literal[
+    "never run",
+    "measured again",
+    "damaged",
+    "input",
+    "parameter",
+    "data",
+    "code",
+    "library",
+    "device",
+    "format",
+]
 # Parameters of the source that stand for content, not for a choice.
 CONTENT = ("identity", "files")
 # Which artifact an object was made for; another one's says more about itself than about this one.

@@ -10,6 +10,8 @@ from quantflow.recipe.artifacts import Artifact, names_are_unique
 from quantflow.recipe.data import Data
 from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, by_bits
 from quantflow.recipe.section import Name, Section
+from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
+from quantflow.runtime.catalogue import RuntimeName
 
 Margin = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -62,6 +64,11 @@ class KlMargin(Section):
         description="Largest mean KL divergence of the artifact from the baseline, nats per token. "
         f"Default: {by_bits(DEFAULT_MAX_MEAN_KL)}. What is not quantized never gets more than its default.",
     )
+    runtime: Literal["torch"] | None = Field(
+        default=None,
+        description="Runtime to measure KL in where that of the other measurements gives a lower bound only: "
+        "torch. Default: null, `runtime.name`.",
+    )
 
 
 class Gate(Section):
@@ -73,6 +80,14 @@ class Gate(Section):
     )
     kl: KlMargin = Field(
         default=KlMargin(), description="Margin for KL divergence, how far next-token distributions moved."
+    )
+    speed: SpeedLimits | None = Field(
+        default=None,
+        description="How fast an artifact has to be, in vLLM on this machine. Default: null, not measured.",
+    )
+    memory: MemoryLimits | None = Field(
+        default=None,
+        description="How much memory an artifact may take in vLLM. Default: null, not judged.",
     )
 
 
@@ -90,8 +105,11 @@ class ReportOptions(Section):
 class Runtime(Section):
     """Where and how models are run to be measured."""
 
-    name: Literal["torch"] = Field(
-        default="torch", description="Runtime of the measurements: torch. Default: torch."
+    name: RuntimeName = Field(
+        default="torch",
+        description="Runtime that perplexity and KL are measured in: torch, exactly and in float32, or vllm, "
+        "as it serves, where KL is a lower bound, which may fail a gate and never pass it (see "
+        "gate.kl.runtime). Default: torch.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto",
@@ -111,6 +129,9 @@ class Runtime(Section):
         le=2**20,
         description="Tokens in one batch, at most (a single longer window is a batch of its own): more is "
         "faster and takes more memory. Default: 2048.",
+    )
+    vllm: VllmOptions = Field(
+        default=VllmOptions(), description="How vLLM is run, for `name: vllm`, gate.speed and gate.memory."
     )
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from quantflow.data.documents import SplitAccounting
 from quantflow.gate.criteria import CriterionResult
-from quantflow.report.figures import count, margin, nats, signed_percent
+from quantflow.report.figures import count, margin, size
+from quantflow.report.measures import BYTES, MORE_IS_BETTER, RELATIVE, show_change
 
 WIDTH = 320.0
 _PADDING = 14.0  # keeps end caps and the point inside the drawing
@@ -42,14 +43,11 @@ class IntervalChart:
     description: str
 
 
-def show_change(criterion: CriterionResult, value: float | None) -> str:
-    """A value on the scale of a criterion's change: percent for perplexity, nats per token for KL."""
-    return signed_percent(value) if criterion.metric == "perplexity" else nats(value)
-
-
 def show_margin(criterion: CriterionResult) -> str:
     """A criterion's margin, with as many digits as it was given with."""
-    return margin(criterion.margin, relative=criterion.metric == "perplexity")
+    if criterion.metric in BYTES and criterion.metric not in RELATIVE:
+        return size(round(criterion.margin))
+    return margin(criterion.margin, relative=criterion.metric in RELATIVE)
 
 
 def interval_chart(criterion: CriterionResult) -> IntervalChart | None:
@@ -58,11 +56,12 @@ def interval_chart(criterion: CriterionResult) -> IntervalChart | None:
     if delta is None:
         return None
     shown = [0.0, delta, criterion.margin, *(end for end in (low, high) if end is not None)]
-    left, right = min(shown), max(shown)
+    sign = -1.0 if criterion.metric in MORE_IS_BETTER else 1.0
+    left, right = min(sign * value for value in shown), max(sign * value for value in shown)
     scale = (WIDTH - 2 * _PADDING) / ((1 + _BEYOND) * (right - left) or 1.0)
 
     def x(value: float) -> float:
-        return round(_PADDING + (value - left) * scale, 2)
+        return round(_PADDING + (sign * value - left) * scale, 2)
 
     words = f"change {show_change(criterion, delta)}"
     if low is not None and high is not None:

