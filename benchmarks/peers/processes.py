@@ -1,0 +1,107 @@
+"""Runs one tool in a process of its own, with an eye on its memory and a limit on its time."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+SAMPLE_SECONDS = 0.2
+"""How often the memory of a process and its children is looked at: the peak of one process the kernel keeps,
+that of several together nobody does."""
+SHOWN_LINES = 12
+"""Of a failed tool's output: where it says why."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a tool took.
+
+    Attributes:
+        seconds: Wall time from before loading the model to after saving the artifact.
+        cpu_seconds: Processor time between the same moments.
+        peak_bytes: Largest memory of the process and its children together, mapped files included.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class NotFinished:
+    """Why there is no figure.
+
+    Attributes:
+        status: `did not finish` within the time limit, or `failed`.
+        why: The limit, or the end of what the tool printed.
+    """
+
+    status: str
+    why: str
+
+
+def run(command: Sequence[str], log: Path, timeout: float, environment: Mapping[str, str]) -> Taken | NotFinished:
+    """Run a worker of this folder to its end.
+
+    Args:
+        command: The worker; `clock.measured` prints the last line of its output.
+        log: Where its output goes.
+        timeout: Seconds after which it is stopped with all its children.
+        environment: Added to this process's own.
+    """
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | environment,
+        )
+        try:
+            peak = _watch(process, timeout)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # its own session: its children are in it, we are not
+                process.wait()
+    if peak is None:
+        return NotFinished("did not finish", f"stopped after {timeout:.0f} s")
+    lines = log.read_text(errors="replace").splitlines()
+    if process.returncode:
+        return NotFinished("failed", "\n".join(lines[-SHOWN_LINES:]))
+    taken = Taken(**json.loads(next(line for line in reversed(lines) if line.startswith('{"seconds"'))))
+    return replace(taken, peak_bytes=max(taken.peak_bytes, peak))
+
+
+def _watch(process: subprocess.Popen[bytes], timeout: float) -> int | None:
+    """Wait for the end; the largest sum of resident memory seen, or None where time ran out."""
+    peak, deadline = 0, time.monotonic() + timeout
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            return None
+        peak = max(peak, sum(_resident_bytes(pid) for pid in _tree(process.pid)))
+        time.sleep(SAMPLE_SECONDS)
+    return peak
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    try:
+        children = Path(f"/proc/{pid}/task").glob("*/children")
+        found = [int(child) for file in children for child in file.read_text().split()]
+    except OSError:  # it ended while it was looked at
+        return
+    for child in found:
+        yield from _tree(child)
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
