@@ -19,16 +19,16 @@ against the peer that runs the same algorithm with the lowest KL there.
 import argparse
 import json
 import os
-import sys
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from peers.compare import compare, table
 from peers.judge import Judge
-from peers.measure import TOOLS, Conditions, Row, measure
-from peers.run_quantflow import Printing
+from peers.measure import TOOLS, Conditions, measure
+from peers.printing import Printing
 from peers.texts import TextFiles, prepare
 
 from quantflow.pipeline.digest import file_digest
@@ -57,7 +57,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="quantflow-int4-") as temporary:
         folder = options.folder or Path(temporary)
         source, data = folder / "source", folder / "data"
-        _fetch(source, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        _hold_to(folder / "settings.json", options, texts)
+        if not (source / "source.json").is_file():
+            _fetch(source, folder)
         checkpoint = load_checkpoint(source).folder
         windows = prepare(texts, checkpoint, data, options.evaluation_windows)
         conditions = Conditions(source, data, folder, options.threads, options.timeout, options.peer_dtype)
@@ -70,8 +73,20 @@ def main() -> None:
     print(json.dumps(result | {"settings": _settings(options, windows)}))
 
 
+def _hold_to(path: Path, options: argparse.Namespace, texts: TextFiles) -> None:
+    """Let a folder hold rows of one kind of comparison only."""
+    digests = {use: [file_digest(file) for file in files] for use, files in vars(texts).items()}
+    settings = {"texts": digests, "threads": options.threads, "peer_dtype": options.peer_dtype}
+    if path.is_file() and json.loads(path.read_text()) != settings:
+        raise SystemExit(
+            f"{path.parent} has rows that were made with other settings ({path}): name another folder"
+        )
+    path.write_text(json.dumps(settings, indent=1) + "\n")
+
+
 def _fetch(source: Path, folder: Path) -> None:
-    source.mkdir(parents=True)
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir()
     params = source_params(parse(MODEL, folder), None, file_digest)
     source_stage.run(params, {}, source, Printing(folder / "progress-source"))
 
@@ -128,11 +143,12 @@ def _options() -> argparse.Namespace:
         default="float32",
         help="what peers load the model in; QuantFlow computes in float32",
     )
-    parser.add_argument("--folder", type=Path, help="new folder that keeps artifacts and logs; default: none is kept")
-    options = parser.parse_args()
-    if options.folder is not None and options.folder.exists():
-        parser.error(f"{options.folder} is there already: name a new folder")
-    return options
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="keeps artifacts, logs and what each row took; a second call takes up the rows that are there",
+    )
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

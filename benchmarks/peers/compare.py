@@ -70,11 +70,11 @@ def table(rows: Sequence[Row], baseline: Mapping[str, float]) -> str:
     return "\n".join(lines)
 
 
-def _beside_best(ours: Mapping[str, Any], method: str, peers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _beside_best(
+    ours: Mapping[str, Any], method: str, peers: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """Ratios to the peer that runs the same algorithm with the lowest out-of-domain KL."""
-    finished = {
-        tool: rows[method] for tool, rows in peers.items() if "kl" in rows.get(method, {})
-    }
+    finished = {tool: rows[method] for tool, rows in peers.items() if "kl" in rows.get(method, {})}
     best = min(finished, key=lambda tool: float(finished[tool]["kl"]), default=None)
     other = finished[best] if best is not None else {}
     return {

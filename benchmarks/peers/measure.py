@@ -1,5 +1,6 @@
 """Which tool runs which method, each in a process of its own, one after another."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from peers.judge import Judge, Judged
-from peers.processes import NotFinished, Taken, run
+from peers.processes import DID_NOT_FINISH, NotFinished, Taken, load_outcome, run, save_outcome
 from peers.read_back import PeerReader
 from peers.texts import CALIBRATION_LISTS
 
@@ -21,6 +22,8 @@ CHECKOUT = HERE.parents[1]
 ENVIRONMENTS = "tests.interop.environments"
 """The module that makes the environments of other programs."""
 OURS = "quantflow"
+OUTCOME_FILE = "outcome.json"
+"""In the folder of a run that ended: what it took. Runs that failed are tried again."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,7 @@ class Tool:
 
 TOOLS: Mapping[str, Tool] = {
     OURS: Tool("", {"awq": ("awq",)}),
-    "llmcompressor": Tool(
-        "llmcompressor", {name: (name,) for name in ("awq", "gptq", "gptq_asymmetric")}
-    ),
+    "llmcompressor": Tool("llmcompressor", {name: (name,) for name in ("gptq", "gptq_asymmetric", "awq")}),
     "gptqmodel": Tool("interop-gptqmodel", {name: (name,) for name in ("gptq", "awq")}),
     "autoround": Tool("autoround", {"autoround": ("autoround",)}),
 }
@@ -100,7 +101,7 @@ class Row:
 def measure(tools: Sequence[str], conditions: Conditions) -> list[Row]:
     """Run every method of the tools named, one at a time."""
     pythons = {name: _python(TOOLS[name].environment) for name in tools}
-    (conditions.folder / "logs").mkdir()
+    (conditions.folder / "logs").mkdir(exist_ok=True)
     return [
         row
         for name in tools
@@ -125,15 +126,22 @@ def _run(
     tool: str, python: str | NotFinished, name: str, methods: tuple[str, ...], conditions: Conditions
 ) -> Iterator[Row]:
     output = conditions.folder / tool / name
-    if isinstance(python, NotFinished):
-        outcome: Taken | NotFinished = python
+    kept = output / OUTCOME_FILE
+    if kept.is_file():
+        outcome: Taken | NotFinished = load_outcome(kept)
+        print(f"{tool} {name}, kept from before: {outcome}", flush=True)
+    elif isinstance(python, NotFinished):
+        outcome = python
     else:
         print(f"running {tool} {name} …", flush=True)
+        shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True)
         command = [python, str(HERE / f"run_{tool}.py"), *_given(tool, conditions), str(output), *methods]
         log = conditions.folder / "logs" / f"{tool}-{name}.log"
         outcome = run(command, log, conditions.timeout, _environment(tool, conditions))
         print(f"  {outcome}", flush=True)
+        if isinstance(outcome, Taken) or outcome.status == DID_NOT_FINISH:
+            save_outcome(kept, outcome)
     for method in methods:
         artifact = output / method
         yield Row(tool, name, artifact / ARTIFACT_FOLDER if tool == OURS else artifact, outcome, {})

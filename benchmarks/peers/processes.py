@@ -12,6 +12,7 @@ from pathlib import Path
 SAMPLE_SECONDS = 0.2
 """How often the memory of a process and its children is looked at: the peak of one process the kernel keeps,
 that of several together nobody does."""
+DID_NOT_FINISH = "did not finish"
 SHOWN_LINES = 12
 """Of a failed tool's output: where it says why."""
 
@@ -44,7 +45,9 @@ class NotFinished:
     why: str
 
 
-def run(command: Sequence[str], log: Path, timeout: float, environment: Mapping[str, str]) -> Taken | NotFinished:
+def run(
+    command: Sequence[str], log: Path, timeout: float, environment: Mapping[str, str]
+) -> Taken | NotFinished:
     """Run a worker of this folder to its end.
 
     Args:
@@ -69,12 +72,23 @@ def run(command: Sequence[str], log: Path, timeout: float, environment: Mapping[
                 os.killpg(process.pid, signal.SIGKILL)  # its own session: its children are in it, we are not
                 process.wait()
     if peak is None:
-        return NotFinished("did not finish", f"stopped after {timeout:.0f} s")
+        return NotFinished(DID_NOT_FINISH, f"stopped after {timeout:.0f} s")
     lines = log.read_text(errors="replace").splitlines()
     if process.returncode:
         return NotFinished("failed", "\n".join(lines[-SHOWN_LINES:]))
     taken = Taken(**json.loads(next(line for line in reversed(lines) if line.startswith('{"seconds"'))))
     return replace(taken, peak_bytes=max(taken.peak_bytes, peak))
+
+
+def save_outcome(path: Path, outcome: Taken | NotFinished) -> None:
+    """Keep what came of a run."""
+    path.write_text(json.dumps(vars(outcome)) + "\n")
+
+
+def load_outcome(path: Path) -> Taken | NotFinished:
+    """Read what `save_outcome` wrote."""
+    record = json.loads(path.read_text())
+    return NotFinished(**record) if "status" in record else Taken(**record)
 
 
 def _watch(process: subprocess.Popen[bytes], timeout: float) -> int | None:

@@ -7,11 +7,10 @@ peer does, and is left out; the artifact is assembled in full. Several methods s
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from clock import measured
+from printing import Printing
 
 from quantflow.formats import assemble
 from quantflow.formats.params import AssembleParams
@@ -21,25 +20,6 @@ from quantflow.quantize.params import QuantizeParams
 BATCH_TOKENS = 2048
 """QuantFlow's default."""
 GROUP_SIZE = 64
-
-
-class Printing:
-    """A reporter whose lines go to the log."""
-
-    def __init__(self, progress_folder: Path) -> None:
-        """Keep what lets a stage go on in a folder of its own."""
-        self.progress_folder = progress_folder
-        progress_folder.mkdir(parents=True)
-
-    def event(self, code: str, message: str, **detail: object) -> None:
-        """Print an event."""
-        print(f"event {code}: {message} {detail}", flush=True)
-
-    @contextmanager
-    def track(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Say what begins."""
-        print(f"{what} ({total})", flush=True)
-        yield lambda steps: None
 
 
 def main() -> None:

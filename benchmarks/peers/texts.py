@@ -43,7 +43,9 @@ class TextFiles:
     out_of_domain: tuple[Path, ...]
 
 
-def prepare(files: TextFiles, checkpoint: Path, folder: Path, evaluation_windows: int) -> Mapping[str, Windows]:
+def prepare(
+    files: TextFiles, checkpoint: Path, folder: Path, evaluation_windows: int
+) -> Mapping[str, Windows]:
     """Write the calibration data for every tool, and give the windows to judge by.
 
     `folder` becomes what QuantFlow's data stage would have written; `CALIBRATION_LISTS` in it has the same
@@ -66,7 +68,7 @@ def prepare(files: TextFiles, checkpoint: Path, folder: Path, evaluation_windows
         "in_domain": _windows(tokenizer, files.in_domain, evaluation_windows),
         "out_of_domain": _windows(tokenizer, files.out_of_domain, evaluation_windows),
     }
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     save_windows(folder / CALIBRATION_FILE, _made(calibration))
     save_windows(folder / SELECTION_FILE, _made(selection))
     save_windows(folder / EVALUATION_FILE, _made(judging["in_domain"]))
