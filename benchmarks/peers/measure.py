@@ -40,7 +40,13 @@ class Tool:
 
 
 TOOLS: Mapping[str, Tool] = {
-    OURS: Tool("", {"awq": ("awq",)}),
+    OURS: Tool(
+        "",
+        {
+            **{name: (name,) for name in ("awq", "gptq", "gptq_asymmetric", "rtn", "rtn_asymmetric")},
+            "both": ("awq", "gptq"),
+        },
+    ),
     "llmcompressor": Tool("llmcompressor", {name: (name,) for name in ("gptq", "gptq_asymmetric", "awq")}),
     "gptqmodel": Tool("interop-gptqmodel", {name: (name,) for name in ("gptq", "awq")}),
     "autoround": Tool("autoround", {"autoround": ("autoround",)}),

@@ -62,14 +62,14 @@ def run(
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,
+            process_group=0,
             env=os.environ | environment,
         )
         try:
             peak = _watch(process, timeout)
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # its own session: its children are in it, we are not
+                os.killpg(process.pid, signal.SIGKILL)  # its own group: its children are in it, we are not
                 process.wait()
     if peak is None:
         return NotFinished(DID_NOT_FINISH, f"stopped after {timeout:.0f} s")
