@@ -3,8 +3,8 @@
     python benchmarks/int4.py [--tools …] [--timeout SECONDS]
 
 Every tool gets the same model (SmolLM2-135M-Instruct out of the quickstart's wheel), the same 64 × 256
-calibration tokens, four bits in groups of 64, per method the same symmetry, and a process of its own; what it
-saved is read back and judged by one evaluator, QuantFlow's: mean KL(lossless ‖ artifact) in nats per token, and
+calibration tokens, four bits in groups of 64, per method the same symmetry, and a process of its own. What it
+saved is read back and judged by one evaluator, QuantFlow's: mean KL(lossless ‖ artifact), nats per token, and
 perplexity, in float32, on text of the calibration's kind and of another. Time and memory are measured from
 before the model is loaded to after the artifact is saved, for all tools in the same way (peers/clock.py).
 
@@ -133,7 +133,7 @@ def _options() -> argparse.Namespace:
         ("--out-of-domain", OUT_OF_DOMAIN),
     ):
         parser.add_argument(name, type=Path, nargs="+", default=default, metavar="FILE")
-    parser.add_argument("--evaluation-windows", type=int, default=32, help="windows of each text to judge by")
+    parser.add_argument("--evaluation-windows", type=int, default=16, help="windows of each text to judge by")
     parser.add_argument("--tools", nargs="+", choices=list(TOOLS), default=list(TOOLS))
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one method of one tool")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from peers.measure import OURS, Row
+from peers.measure import BOTH, OURS, Row
 from peers.processes import NotFinished
 
 IN_DOMAIN, OUT_OF_DOMAIN = "in_domain", "out_of_domain"
+COLUMNS = ("KL out", "ppl out", "KL in", "ppl in", "wall s", "cpu s", "MB")
 
 
 def compare(rows: Sequence[Row], baseline: Mapping[str, float]) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def compare(rows: Sequence[Row], baseline: Mapping[str, float]) -> dict[str, Any
         for method in ("awq", "gptq")
         if "kl" in ours.get(method, {})
     }
-    awq, both = ours.get("awq", {}), ours.get("both", {})
+    awq, both = ours.get("awq", {}), ours.get(f"{BOTH}_awq", {})
     return result | {
         "both_vs_awq_alone": _ratio(both, awq, "seconds"),
         "both_vs_awq_alone_cpu": _ratio(both, awq, "cpu_seconds"),
@@ -54,7 +55,7 @@ def figures(row: Row) -> dict[str, Any]:
 def table(rows: Sequence[Row], baseline: Mapping[str, float]) -> str:
     """The same for a reader."""
     lines = [
-        f"{'':32} {'KL out':>8} {'ppl out':>8} {'KL in':>8} {'ppl in':>8} {'wall s':>8} {'cpu s':>8} {'MB':>7}",
+        f"{'':32}" + "".join(f"{name:>9}" for name in COLUMNS),
         f"{'lossless':32} {'':8} {baseline[OUT_OF_DOMAIN]:8.2f} {'':8} {baseline[IN_DOMAIN]:8.2f}",
     ]
     for row in rows:
@@ -64,8 +65,8 @@ def table(rows: Sequence[Row], baseline: Mapping[str, float]) -> str:
             continue
         outside, inside, taken = row.quality[OUT_OF_DOMAIN], row.quality[IN_DOMAIN], row.outcome
         lines.append(
-            f"{name:32} {outside.kl:8.4f} {outside.perplexity:8.2f} {inside.kl:8.4f} {inside.perplexity:8.2f} "
-            f"{taken.seconds:8.1f} {taken.cpu_seconds:8.1f} {taken.peak_bytes / 1e6:7.0f}"
+            f"{name:32} {outside.kl:8.4f} {outside.perplexity:8.2f} {inside.kl:8.4f} {inside.perplexity:8.2f}"
+            f" {taken.seconds:8.1f} {taken.cpu_seconds:8.1f} {taken.peak_bytes / 1e6:8.0f}"
         )
     return "\n".join(lines)
 
@@ -89,4 +90,4 @@ def _beside_best(
 def _ratio(ours: Mapping[str, Any], other: Mapping[str, Any], figure: str) -> float | None:
     if not ours.get(figure) or not other.get(figure):
         return None
-    return round(ours[figure] / other[figure], 4)
+    return round(float(ours[figure]) / float(other[figure]), 4)

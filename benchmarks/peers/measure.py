@@ -15,6 +15,8 @@ from peers.texts import CALIBRATION_LISTS
 from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import ARTIFACT_FOLDER
 from quantflow.formats.read import open_artifact
+from quantflow.model.weights import SINGLE_FILE
+from quantflow.pipeline.digest import file_digest
 from quantflow.source.checkpoint import load_checkpoint
 
 HERE = Path(__file__).parent
@@ -22,6 +24,8 @@ CHECKOUT = HERE.parents[1]
 ENVIRONMENTS = "tests.interop.environments"
 """The module that makes the environments of other programs."""
 OURS = "quantflow"
+BOTH = "both"
+"""QuantFlow's row of two artifacts from one calibration; what it took is that of the two together."""
 OUTCOME_FILE = "outcome.json"
 """In the folder of a run that ended: what it took. Runs that failed are tried again."""
 
@@ -44,7 +48,7 @@ TOOLS: Mapping[str, Tool] = {
         "",
         {
             **{name: (name,) for name in ("awq", "gptq", "gptq_asymmetric", "rtn", "rtn_asymmetric")},
-            "both": ("awq", "gptq"),
+            BOTH: ("awq", "gptq"),
         },
     ),
     "llmcompressor": Tool("llmcompressor", {name: (name,) for name in ("gptq", "gptq_asymmetric", "awq")}),
@@ -98,8 +102,9 @@ class Row:
             return self
         print(f"judging {self.tool} {self.method} …", flush=True)
         try:
+            weights = file_digest(self.artifact / SINGLE_FILE)
             reader = open_artifact(self.artifact) if self.tool == OURS else PeerReader(self.artifact)
-            return replace(self, quality=judge.judge(reader))
+            return replace(self, quality=judge.judge(reader, weights))
         except QuantFlowError as error:
             return replace(self, outcome=NotFinished("failed", f"cannot be read back: {error}"))
 
@@ -150,7 +155,8 @@ def _run(
             save_outcome(kept, outcome)
     for method in methods:
         artifact = output / method
-        yield Row(tool, name, artifact / ARTIFACT_FOLDER if tool == OURS else artifact, outcome, {})
+        row = name if len(methods) == 1 else f"{name}_{method}"
+        yield Row(tool, row, artifact / ARTIFACT_FOLDER if tool == OURS else artifact, outcome, {})
 
 
 def _given(tool: str, conditions: Conditions) -> list[str]:

@@ -2,8 +2,8 @@
 
 Three layouts, four bits each, told apart by `quant_method` of config.json's `quantization_config`:
 
-- `compressed-tensors` (pack-quantized): eight codes to an int32 along the inputs, lowest bits first, each 8 more
-  than its signed value; zero points the same way along the outputs.
+- `compressed-tensors` (pack-quantized): eight codes to an int32 along the inputs, lowest bits first, each 8
+  more than its signed value; zero points the same way along the outputs.
 - `gptq`: AutoGPTQ's, codes along the inputs, zero points along the outputs and stored minus one in version 1.
 - `awq`: AutoAWQ's `gemm`, read by QuantFlow's own reader of it.
 """

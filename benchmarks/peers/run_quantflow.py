@@ -2,8 +2,8 @@
 
     python run_quantflow.py SOURCE DATA OUTPUT METHOD [METHOD …]
 
-SOURCE and DATA are outputs of those stages. What QuantFlow does beyond that (inspecting, measuring, gating) no
-peer does, and is left out; every artifact is assembled in full. Several methods share one calibration.
+SOURCE and DATA are outputs of those stages. What QuantFlow does beyond that (inspecting, measuring, gating)
+no peer does, and is left out; every artifact is assembled in full. Several methods share one calibration.
 """
 
 import sys

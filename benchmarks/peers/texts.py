@@ -92,7 +92,8 @@ def _of_file(tokenizer: object, path: Path, count: int) -> list[NDArray[np.int32
     ids = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
     if len(ids) < count * LENGTH:
         raise SystemExit(
-            f"{path} has {len(ids)} tokens; {count} windows of {LENGTH} are wanted of it: give more or longer files"
+            f"{path} has {len(ids)} tokens, and {count} windows of {LENGTH} are wanted of it: give more or "
+            "longer files"
         )
     return [np.array(ids[i * LENGTH : (i + 1) * LENGTH], dtype=np.int32) for i in range(count)]
 

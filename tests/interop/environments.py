@@ -1,7 +1,7 @@
 """Environments of the programs that artifacts are made for: each by itself, kept in the user's cache folder.
 
 Their requirements exclude one another and QuantFlow's, so none of them is a dependency. The first use of a
-peer makes its environment, which takes minutes; `python -m tests.interop.environments NAME` makes one by hand.
+peer makes its environment, which takes minutes; `python -m tests.interop.environments NAME` makes it by hand.
 """
 
 import fcntl
