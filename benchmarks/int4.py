@@ -8,8 +8,9 @@ saved is read back and judged by one evaluator, QuantFlow's: mean KL(lossless â€
 perplexity, in float32, on text of the calibration's kind and of another. Time and memory are measured from
 before the model is loaded to after the artifact is saved, for all tools in the same way (peers/clock.py).
 
-Peers live in environments of their own, made on the first use. One that takes longer than --timeout "did not
-finish". Shared machines: processor seconds say more than wall seconds, and --threads 1 makes the two agree.
+Peers live in environments of their own, made on the first use. One that takes more than --timeout "did not
+finish". On a machine that others use, too, processor seconds say more than those of the clock, and --timeout
+goes by them.
 
 The last line of output is one JSON object. `awq` (asymmetric) and `gptq` (symmetric) are QuantFlow's, each
 calibrated for itself alone, before any sequential refinement; figures are on the out-of-domain text, ratios
@@ -135,7 +136,13 @@ def _options() -> argparse.Namespace:
         parser.add_argument(name, type=Path, nargs="+", default=default, metavar="FILE")
     parser.add_argument("--evaluation-windows", type=int, default=16, help="windows of each text to judge by")
     parser.add_argument("--tools", nargs="+", choices=list(TOOLS), default=list(TOOLS))
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for one method of one tool")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=600,
+        metavar="SECONDS",
+        help="processor seconds that one method of one tool may take on each thread",
+    )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
         "--peer-dtype",

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from peers.measure import BOTH, OURS, Row
-from peers.processes import NotFinished
+from .measure import BOTH, OURS, Row
+from .processes import NotFinished
 
 IN_DOMAIN, OUT_OF_DOMAIN = "in_domain", "out_of_domain"
 COLUMNS = ("KL out", "ppl out", "KL in", "ppl in", "wall s", "cpu s", "MB")

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from peers.judge import Judge, Judged
-from peers.processes import DID_NOT_FINISH, NotFinished, Taken, load_outcome, run, save_outcome
-from peers.read_back import PeerReader
-from peers.texts import CALIBRATION_LISTS
-
 from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import ARTIFACT_FOLDER
 from quantflow.formats.read import open_artifact
 from quantflow.model.weights import SINGLE_FILE
 from quantflow.pipeline.digest import file_digest
 from quantflow.source.checkpoint import load_checkpoint
+
+from .judge import Judge, Judged
+from .processes import DID_NOT_FINISH, NotFinished, Taken, load_outcome, run, save_outcome
+from .read_back import PeerReader
+from .texts import CALIBRATION_LISTS
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
@@ -66,7 +66,7 @@ class Conditions:
         data: Output folder of `texts.prepare`: the calibration tokens.
         folder: Where artifacts and logs go.
         threads: Threads that each may compute with.
-        timeout: Seconds after which one is stopped.
+        limit: Processor seconds, of each thread, after which one is stopped.
         peer_dtype: What peers load the model in.
     """
 
@@ -74,7 +74,7 @@ class Conditions:
     data: Path
     folder: Path
     threads: int
-    timeout: float
+    limit: float
     peer_dtype: str
 
 
@@ -149,7 +149,7 @@ def _run(
         output.mkdir(parents=True)
         command = [python, str(HERE / f"run_{tool}.py"), *_given(tool, conditions), str(output), *methods]
         log = conditions.folder / "logs" / f"{tool}-{name}.log"
-        outcome = run(command, log, conditions.timeout, _environment(tool, conditions))
+        outcome = run(command, log, conditions.limit * conditions.threads, _environment(tool, conditions))
         print(f"  {outcome}", flush=True)
         if isinstance(outcome, Taken) or outcome.status == DID_NOT_FINISH:
             save_outcome(kept, outcome)

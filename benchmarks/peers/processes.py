@@ -13,6 +13,8 @@ SAMPLE_SECONDS = 0.2
 """How often the memory of a process and its children is looked at: the peak of one process the kernel keeps,
 that of several together nobody does."""
 DID_NOT_FINISH = "did not finish"
+HANGING = 20
+"""Times the limit of processor seconds that may pass on the clock, for a process that waits for ever."""
 SHOWN_LINES = 12
 """Of a failed tool's output: where it says why."""
 
@@ -37,7 +39,7 @@ class NotFinished:
     """Why there is no figure.
 
     Attributes:
-        status: `did not finish` within the time limit, or `failed`.
+        status: `did not finish` within the limit, or `failed`.
         why: The limit, or the end of what the tool printed.
     """
 
@@ -46,14 +48,15 @@ class NotFinished:
 
 
 def run(
-    command: Sequence[str], log: Path, timeout: float, environment: Mapping[str, str]
+    command: Sequence[str], log: Path, limit: float, environment: Mapping[str, str]
 ) -> Taken | NotFinished:
     """Run a worker of this folder to its end.
 
     Args:
         command: The worker; `clock.measured` prints the last line of its output.
         log: Where its output goes.
-        timeout: Seconds after which it is stopped with all its children.
+        limit: Processor seconds after which it is stopped with all its children. On a machine left alone one
+            thread's processor seconds are seconds; on a shared one the clock says nothing of a tool.
         environment: Added to this process's own.
     """
     with log.open("w") as output:
@@ -66,13 +69,13 @@ def run(
             env=os.environ | environment,
         )
         try:
-            peak = _watch(process, timeout)
+            peak = _watch(process, limit)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)  # its own group: its children are in it, we are not
                 process.wait()
     if peak is None:
-        return NotFinished(DID_NOT_FINISH, f"stopped after {timeout:.0f} s")
+        return NotFinished(DID_NOT_FINISH, f"stopped after {limit:.0f} s of processor time")
     lines = log.read_text(errors="replace").splitlines()
     if process.returncode:
         return NotFinished("failed", "\n".join(lines[-SHOWN_LINES:]))
@@ -91,13 +94,14 @@ def load_outcome(path: Path) -> Taken | NotFinished:
     return NotFinished(**record) if "status" in record else Taken(**record)
 
 
-def _watch(process: subprocess.Popen[bytes], timeout: float) -> int | None:
+def _watch(process: subprocess.Popen[bytes], limit: float) -> int | None:
     """Wait for the end; the largest sum of resident memory seen, or None where time ran out."""
-    peak, deadline = 0, time.monotonic() + timeout
+    peak, deadline = 0, time.monotonic() + HANGING * limit
     while process.poll() is None:
-        if time.monotonic() > deadline:
+        tree = list(_tree(process.pid))
+        if sum(map(_cpu_seconds, tree)) > limit or time.monotonic() > deadline:
             return None
-        peak = max(peak, sum(_resident_bytes(pid) for pid in _tree(process.pid)))
+        peak = max(peak, sum(map(_resident_bytes, tree)))
         time.sleep(SAMPLE_SECONDS)
     return peak
 
@@ -111,6 +115,15 @@ def _tree(pid: int) -> Iterator[int]:
         return
     for child in found:
         yield from _tree(child)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Processor time of a process and of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident_bytes(pid: int) -> int:

@@ -2,8 +2,8 @@
 
     python run_autoround.py MODEL CALIBRATION DTYPE OUTPUT autoround
 
-Everything that is not the same for all tools (groups, bits, tokens; symmetric, as it is meant) is auto-round's
-default, 200 steps a block among it.
+Everything that is not the same for all tools (groups, bits, tokens) is auto-round's default: symmetric, 200
+steps a block.
 """
 
 import json
