@@ -43,11 +43,14 @@ class Tool:
     runs: Mapping[str, tuple[str, ...]]
 
 
+SINGLES = ("awq", "gptq", "gptq_refined", "gptq_ordered", "gptq_asymmetric", "rtn", "rtn_asymmetric")
+"""QuantFlow's methods; those that peers are compared with have no refinement after them."""
+
 TOOLS: Mapping[str, Tool] = {
     OURS: Tool(
         "",
         {
-            **{name: (name,) for name in ("awq", "gptq", "gptq_asymmetric", "rtn", "rtn_asymmetric")},
+            **{name: (name,) for name in SINGLES},
             BOTH: ("awq", "gptq"),
         },
     ),
