@@ -13,7 +13,6 @@ from pathlib import Path
 
 from clock import measured
 from printing import Printing
-from quantflow.recipe.scheme import scheme_of
 
 from quantflow.formats import assemble
 from quantflow.formats.params import AssembleParams
@@ -21,6 +20,7 @@ from quantflow.quantize import refine
 from quantflow.quantize import stage as quantize
 from quantflow.quantize.params import QuantizeParams, RefineParams, Scheme
 from quantflow.recipe.artifacts import AwqArtifact, GptqArtifact
+from quantflow.recipe.scheme import scheme_of
 
 BATCH_TOKENS = 2048
 """QuantFlow's default."""
