@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-interop lint FORCE
+.PHONY: help setup run test test-slow test-interop lint bench FORCE
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 BIN := .venv/bin
@@ -63,6 +63,14 @@ lint: $(STAMP)  ## check style, format and types
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(STAMP)  ## run every benchmark, one after another; takes hours, see benchmarks/README.md
+	@failed=0
+	for file in benchmarks/*.py; do
+	  echo "== $$file"
+	  $(BIN)/python "$$file" || failed=1
+	done
+	exit $$failed
 
 $(STAMP): pyproject.toml constraints.txt Makefile $(if $(RENEW),FORCE)
 	@started=$$SECONDS

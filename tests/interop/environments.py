@@ -57,6 +57,15 @@ PEERS = {
                 (TORCH, "onnxruntime==1.32.0", "onnxruntime-genai==0.18.0"),
             ),
         ),
+        # The next two are what benchmarks/int4.py compares QuantFlow with, besides gptqmodel.
+        Peer(
+            "llmcompressor",
+            ((TORCH,), (TORCH, "transformers==5.17.0", "accelerate==1.15.0", "llmcompressor==0.14.0")),
+        ),
+        Peer(
+            "autoround",
+            ((TORCH,), (TORCH, "transformers==5.17.0", "accelerate==1.15.0", "auto-round==0.16.1")),
+        ),
     )
 }
 
