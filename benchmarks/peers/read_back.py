@@ -9,7 +9,7 @@ Three layouts, four bits each, told apart by `quant_method` of config.json's `qu
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from quantflow.errors import ArtifactError
-from quantflow.formats.awq import linear_codes
+from quantflow.formats.awq import QWEIGHT, QZEROS, SCALES, linear_codes
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize.codes import dequantize
 
@@ -76,6 +76,14 @@ class PeerReader:
             raise ArtifactError("holds NaN or infinite values", where=name)
         return weight
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor that is stored as it is."""
+        return self._reader.shape(name)
+
+    def rows(self, name: str, rows: Sequence[int]) -> Tensor:
+        """Some rows of a tensor that is stored as it is."""
+        return self._reader.rows(name, rows)
+
     def _part(self, linear: str, part: str) -> Tensor | None:
         name = f"{linear}.{part}"
         return self._reader.read(name) if name in self._reader.names() else None
@@ -104,8 +112,12 @@ def _gptq(part: Parts, settings: Mapping[str, Any]) -> Tensor:
 
 
 def _awq(part: Parts, settings: Mapping[str, Any]) -> Tensor:
-    words = (_there(part, "qweight"), _there(part, "qzeros"), _there(part, "scales").half())
-    return dequantize(linear_codes(*words, group_size=int(settings["group_size"])))
+    parts = {
+        QWEIGHT: _there(part, "qweight"),
+        QZEROS: _there(part, "qzeros"),
+        SCALES: _there(part, "scales").half(),
+    }
+    return dequantize(linear_codes(parts, BITS, int(settings["group_size"])))
 
 
 def _spread(codes: Tensor, scales: Tensor, points: Tensor, groups: Tensor | None) -> Tensor:
