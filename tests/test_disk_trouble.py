@@ -147,7 +147,7 @@ def test_a_share_that_goes_away_while_weights_are_read(
     assert "give the same command again" in heard
     assert_nothing_is_half_written(folder)
     # The blocks that were quantized before are not quantized again.
-    assert list(folder.glob(".quantflow/store/partial/*/output/codes/*.safetensors"))
+    assert list(folder.glob(".quantflow/store/partial/*/output/codes/*/*.safetensors"))
     assert_it_goes_on(folder, finished)
 
 
@@ -175,14 +175,12 @@ def reopen(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "again"),
-    [(".quantflow", ()), (".quantflow/store", ()), ("artifacts", ("assemble",)), ("reports", ())],
+    ("name", "gone"),
+    [(".quantflow", ""), (".quantflow/store", "gate"), ("artifacts", "tiny"), ("reports", "")],
 )
-def test_a_folder_that_may_not_be_written(
-    folder: Path, finished: Path, name: str, again: tuple[str, ...]
-) -> None:
-    if again:  # the artifact has to be put there anew
-        shutil.rmtree(folder / name / "tiny")
+def test_a_folder_that_may_not_be_written(folder: Path, finished: Path, name: str, gone: str) -> None:
+    if gone:  # and has to be put there anew
+        shutil.rmtree(folder / name / gone)
     close(folder / name)
     code, heard = command(folder, fault="obey_permissions()")
     assert code == 2

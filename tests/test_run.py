@@ -327,4 +327,4 @@ def test_verify_notices_data_that_changed_under_the_run_with_size_and_time_uncha
     )
     assert again("run", "tiny.yaml", "--verify") == 2
     assert "letters.jsonl: it changed while the run was under way" in again.err
-    assert not list((again.folder / ".quantflow" / "store" / "gate").iterdir())  # computed, and not kept
+    assert not list(again.folder.glob(".quantflow/store/gate/*"))  # computed, and not kept

@@ -181,7 +181,7 @@ CASES = [
     case("no model_type", config(model_type=None), "config.json has no model_type"),
     case("an architecture not known", config(model_type="mamba"), "mamba", code=4),
     case("code of its own", config(model_type="evil", auto_map={"AutoModelForCausalLM": "evil.Evil"}),
-         "models of type 'evil' are not supported", code=4),
+         "models of type 'evil' come with code of their own", code=4),
     case("an encoder", config(architectures=["LlamaForSequenceClassification"]),
          "the model is no causal language model", code=4),
     case("a quantized model", config(quantization_config={"quant_method": "gptq", "bits": 4}),

@@ -49,7 +49,7 @@ def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             tensor[[-row for row in LOUD]] *= 5
     save_file(tensors, source / "model.safetensors", {"format": "pt"})
     output = quantize(source, folder)
-    blocks = tuple(load_block(path) for path in sorted(output.glob("codes/*.safetensors")))
+    blocks = tuple(load_block(path) for path in sorted(output.glob("codes/*/*.safetensors")))
     assert len(blocks) == BLOCKS
     artifact = assembled(folder / "assembled", source, blocks, "float32").folder
     return Quantized(source, blocks, artifact, FAMILIES[kind])
