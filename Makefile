@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint FORCE
+.PHONY: help setup run test test-slow test-interop lint FORCE
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 BIN := .venv/bin
@@ -55,6 +55,9 @@ test: $(STAMP)  ## run the tests that take seconds each
 
 test-slow: $(STAMP)  ## run the tests that need the quickstart model
 	@$(BIN)/python -m pytest -m slow -rs
+
+test-interop: $(STAMP)  ## run the tests that load artifacts in other programs, as far as they are installed
+	@$(BIN)/python -m pytest -m interop -rs
 
 lint: $(STAMP)  ## check style, format and types
 	@$(BIN)/ruff check .
