@@ -1,6 +1,6 @@
 """What the tools that the layouts come from read out of artifacts. Imports nothing of QuantFlow.
 
-Archived, their packages do not import beside today's transformers; the two modules that define the layouts do.
+Archived, they do not import beside today's transformers; the two modules that define the layouts do.
 """
 
 import json
