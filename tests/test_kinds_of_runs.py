@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 import quantflow
 from quantflow.errors import SourceError
 from quantflow.gate.verdict import Verdict
+from quantflow.plan.make import make_plan
 from tests.tiny_models import random_model, tiny_config
 from tests.tiny_run import write_recipe
 
@@ -54,6 +55,46 @@ def test_a_recipe_may_ask_for_a_lossless_export_alone(run: Run, tiny_llama: Path
     names = [stage["name"] for stage in result.report.provenance["stages"]]
     assert names[-3:] == ["assemble:bf16", "measure:bf16", "gate:bf16"]
     assert not [name for name in names if name.startswith("quantize")]
+
+
+def test_artifacts_of_two_methods_share_one_calibration_and_are_shown_beside_rounding_to_nearest(
+    run: Run, tiny_llama: Path, tmp_path: Path
+) -> None:
+    gptq = "  - {name: gptq, format: gptq, bits: 4, group_size: 32}"
+    result = run(tiny_llama, "gate:", f"{gptq}\ngate:")
+    assert result.exit_code == 0
+    names = [stage["name"] for stage in result.report.provenance["stages"]]
+    assert [name for name in names if "quantize" in name] == ["quantize"]
+    assert "refine:gptq" in names
+    assert "refine:int4" not in names
+    took = result.report.provenance["quantizing"]
+    assert 0.5 < took["forwards"] < 1
+    assert took["calibration_tokens"] == 8 * 64
+    assert 0 < took["bytes_read"] < took["weight_bytes"] + 4 * 512 * 64 * 2
+    awq, own = result.report.artifacts
+    assert awq.refinement is None
+    assert own.refinement.kl_plain > 0
+    assert own.refinement.kl_refined > 0
+    for artifact in (awq, own):
+        assert artifact.yardstick.kl.mean > artifact.measurements.kl.mean
+    page = (result.report_folder / "report.html").read_text()
+    assert page.count("Rounded to nearest instead") == 2
+    assert page.count("Sequential pass") == 1
+    assert "bytes_read" in page.replace(" ", "_")
+    taken = own.refinement.taken
+    assert f"{'taken' if taken == 'refined' else 'not taken'}: KL" in page
+    config = (tmp_path / "artifacts" / "tiny" / "gptq" / "config.json").read_text()
+    assert '"quant_method": "gptq"' in config
+
+
+def test_planning_counts_what_a_gptq_run_does(run: Run, tiny_llama: Path, tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, tiny_llama)
+    path.write_text(path.read_text().replace(AWQ, "{name: gptq, format: gptq, bits: 4, group_size: 32}"))
+    planned = {stage.name: stage for stage in make_plan(quantflow.load_recipe(path), folder=tmp_path).stages}
+    for name in ("quantize", "refine:gptq", "yardstick:gptq"):
+        assert planned[name].unknown == ""
+        assert planned[name].memory is not None
+        assert planned[name].disk
 
 
 def test_a_model_that_guesses_is_refused_before_it_is_quantized_and_never_passes(

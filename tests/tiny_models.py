@@ -6,13 +6,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 VOCABULARY = 400
 END_OF_TEXT, TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -77,9 +71,16 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return wrapped
 
 
+# What configs of these types need beside sizes, or have too large by default.
+OWN_SETTINGS: dict[str, dict[str, Any]] = {
+    "qwen3": {"head_dim": 16},
+    "gemma2": {"head_dim": 16, "query_pre_attn_scalar": 16},
+    "gemma3_text": {"head_dim": 16, "query_pre_attn_scalar": 16},
+}
+
+
 def tiny_config(kind: str = "llama", **changes: Any) -> Any:
-    """A configuration with grouped-query attention, 64 wide, 3 blocks; `kind` is llama, mistral or qwen2."""
-    config = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config}[kind]
+    """A configuration of a `model_type` with grouped-query attention, 64 wide, 3 blocks."""
     settings: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 64,
@@ -92,7 +93,8 @@ def tiny_config(kind: str = "llama", **changes: Any) -> Any:
         "eos_token_id": 2,
         "pad_token_id": 0,
     }
-    return config(**(settings | changes))
+    make: Any = AutoConfig.for_model
+    return make(kind, **(settings | OWN_SETTINGS.get(kind, {}) | changes))
 
 
 def random_model(

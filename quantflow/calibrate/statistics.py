@@ -8,9 +8,7 @@ from torch import Tensor, nn
 
 from quantflow.errors import QuantizationError
 from quantflow.quantize.search_space import SAMPLED_TOKENS
-
-# Columns of a Gram matrix summed up in one product: it is symmetric, so what is above them is known.
-PANEL = 256
+from quantflow.quantize.sizes import PANEL
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class InputCollector:
 
     def _collect(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
         x = args[0].reshape(-1, args[0].shape[-1]).float()
-        for begin in range(0, x.shape[1], PANEL):
+        for begin in range(0, x.shape[1], PANEL):  # it is symmetric: what is above them need not be summed
             end = begin + PANEL
             self._gram[begin:, begin:end].addmm_(x[:, begin:].T, x[:, begin:end])
         self._sum_abs += x.abs().sum(0)

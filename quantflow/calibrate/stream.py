@@ -19,12 +19,13 @@ class CalibratedBlock:
     Attributes:
         index: Position in the decoder.
         module: The block.
-        statistics: Unit → statistics of its input; none where nothing needs them.
+        statistics: Unit → statistics of its input, for whoever uses them to use up; none where nothing needs
+            them.
     """
 
     index: int
     module: nn.Module
-    statistics: Mapping[str, InputStatistics]
+    statistics: dict[str, InputStatistics]
 
 
 @torch.no_grad()
@@ -46,16 +47,51 @@ def calibrate_blocks(
         QuantizationError: A unit's input or a block's output is not finite.
     """
     for index, block in states.blocks():
-        collectors = {
-            unit: InputCollector(block.get_submodule(linears[0]), f"block {index}, {unit}", states.tokens)
-            for unit, linears in units.items()
-        }
+        collectors = _listen(index, block, units, states.tokens)
         if not states.run(index, block, advance):
             raise QuantizationError(
                 "its output on the calibration text is NaN or infinite", where=f"block {index}"
             )
-        statistics = {unit: collector.finish() for unit, collector in collectors.items()}
+        statistics = {unit: collectors.pop(unit).finish() for unit in units}
         yield CalibratedBlock(index, block, statistics)
+
+
+@torch.no_grad()
+def calibrate_sequentially(
+    states: BlockPass, units: Mapping[str, Sequence[str]], advance: Callable[[int], None]
+) -> Generator[CalibratedBlock]:
+    """As `calibrate_blocks`, but each block sees what those before it make of the text as they were left.
+
+    The caller gives the block the weights that it is to have from then on before it asks for the next. Takes
+    two forwards: one for a block's statistics, with the weights it has, and one with those it was given.
+
+    Args:
+        states: The calibration tokens before the first block to come, without padding.
+        units: Unit → names of its linears within a block; they share one input.
+        advance: Told of every batch that has passed a block, twice.
+
+    Raises:
+        QuantizationError: A unit's input or a block's output is not finite.
+    """
+    for index, block in states.blocks():
+        collectors = _listen(index, block, units, states.tokens)
+        states.observe(index, block, advance)
+        statistics = {unit: collectors.pop(unit).finish() for unit in units}
+        yield CalibratedBlock(index, block, statistics)
+        if not states.run(index, block, advance):
+            raise QuantizationError(
+                "its output on the calibration text is NaN or infinite once it is quantized",
+                where=f"block {index}",
+            )
+
+
+def _listen(
+    index: int, block: nn.Module, units: Mapping[str, Sequence[str]], tokens: int
+) -> dict[str, InputCollector]:
+    return {
+        unit: InputCollector(block.get_submodule(linears[0]), f"block {index}, {unit}", tokens)
+        for unit, linears in units.items()
+    }
 
 
 def bare_blocks(

@@ -129,10 +129,7 @@ def _shard_tensors(
             )
         for entry in entries:
             if entry.linear is None:
-                (spec,) = entry.outputs
-                tensor = reader.read(entry.source)
-                offset = family.norm_offset if _is_norm_weight(entry.source, family) else 0.0
-                yield spec.name, _kept_tensor(entry.source, tensor, own.folds, spec.dtype, offset)
+                yield from _kept_pieces(entry, reader, own.folds, family)
             else:
                 linear = own.linears[entry.linear]
                 _check_codes(entry.linear, linear, reader.spec(entry.source).shape, params.scheme)
@@ -161,6 +158,19 @@ def _check_codes(name: str, codes: LinearCodes, shape: tuple[int, ...], scheme: 
         raise QuantizationError(
             "has groups that are not consecutive in a scheme without desc_act", where=name
         )
+
+
+def _kept_pieces(
+    entry: Entry, reader: SafetensorsReader, folds: Mapping[str, Tensor], family: Family
+) -> Iterator[tuple[str, Tensor]]:
+    """A tensor that is not quantized; in pieces, as an embedding is large, if no scale is folded into it."""
+    (spec,) = entry.outputs
+    if entry.source.rpartition(".")[0] + WEIGHT in folds:
+        offset = family.norm_offset if _is_norm_weight(entry.source, family) else 0.0
+        yield spec.name, _kept_tensor(entry.source, reader.read(entry.source), folds, spec.dtype, offset)
+        return
+    for piece in reader.chunks(entry.source):
+        yield spec.name, _kept_tensor(entry.source, piece, folds, spec.dtype, 0.0)
 
 
 def _is_norm_weight(name: str, family: Family) -> bool:

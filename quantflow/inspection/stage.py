@@ -6,6 +6,7 @@ from pathlib import Path
 from quantflow.inspection.params import InspectParams
 from quantflow.inspection.record import Inspection, save_inspection
 from quantflow.inspection.speech import try_model
+from quantflow.inspection.streaming import check_streaming
 from quantflow.inspection.suspicion import settle
 from quantflow.inspection.tensors import check_tensors
 from quantflow.inspection.tokenizer import check_tokenizer
@@ -28,6 +29,7 @@ def run(params: InspectParams, inputs: Mapping[str, Path], output: Path, reporte
         reporter: Receives progress and events.
 
     Raises:
+        RecipeError: Its architecture is not listed, and does not work block by block.
         SourceError: The model is broken, or looks so and the recipe does not allow it.
     """
     folder = load_checkpoint(inputs["source"]).folder
@@ -36,6 +38,8 @@ def run(params: InspectParams, inputs: Mapping[str, Path], output: Path, reporte
     check_tensors(decoder, reader, reporter)
     check_values(reader, reporter)
     tokenizer = check_tokenizer(folder, decoder.vocab_size, reporter)
+    if not decoder.family.listed:
+        check_streaming(decoder)
     speech = try_model(decoder, tokenizer.tokenizer, reporter)
     settle([*tokenizer.suspicions, *speech.suspicions], params.allow_suspect, str(folder), reporter)
     save_inspection(

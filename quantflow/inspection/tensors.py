@@ -8,7 +8,7 @@ from quantflow.errors import SourceError
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
-from quantflow.source.consistency import EMBEDDING, HEAD
+from quantflow.source.consistency import HEAD
 
 COMPUTED = re.compile(r".*rotary_emb\.(inv_freq|cos_cached|sin_cached)")
 """Tensors that old checkpoints store although every model computes them."""
@@ -22,7 +22,6 @@ def check_tensors(decoder: StreamedDecoder, reader: SafetensorsReader, reporter:
         SourceError: Tensors are missing or have other shapes, or a head contradicts that it is tied.
     """
     expected, folder = decoder.expected_tensors(), str(reader.folder)
-    tied = bool(decoder.config.tie_word_embeddings)
     missing = sorted((name for name in expected if name not in reader.names()), key=in_order)
     if missing == [HEAD]:
         raise SourceError(
@@ -45,15 +44,17 @@ def check_tensors(decoder: StreamedDecoder, reader: SafetensorsReader, reporter:
                 where=folder,
                 hint="Weights and config.json do not belong together.",
             )
-    if tied and {EMBEDDING, HEAD} <= reader.names() and not _equal(reader, EMBEDDING, HEAD):
-        raise SourceError(
-            f"config.json says that head and embedding are one (tie_word_embeddings), but {HEAD} is another "
-            f"tensor than {EMBEDDING}",
-            where=folder,
-            hint="Programs take one or the other. Set tie_word_embeddings to false in config.json if the "
-            f"model has a head of its own, or remove {HEAD}.",
-        )
-    unused = sorted(reader.names() - expected.keys() - ({HEAD, EMBEDDING} if tied else set()), key=in_order)
+    for head, embedding in decoder.ties.items():
+        if {embedding, head} <= reader.names() and not _equal(reader, embedding, head):
+            raise SourceError(
+                f"config.json says that head and embedding are one (tie_word_embeddings), but {head} is "
+                f"another tensor than {embedding}",
+                where=folder,
+                hint="Programs take one or the other. Set tie_word_embeddings to false in config.json if the "
+                f"model has a head of its own, or remove {head}.",
+            )
+    tied = {*decoder.ties, *decoder.ties.values()}
+    unused = sorted(reader.names() - expected.keys() - tied, key=in_order)
     if unused := [name for name in unused if not COMPUTED.fullmatch(name)]:
         reporter.event(
             "tensors-not-used",

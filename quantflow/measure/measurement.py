@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 MEASUREMENT_FILE = "measurement.json"
 SAMPLES_FILE = "samples.safetensors"
@@ -128,7 +128,7 @@ def save_measurement(output: Path, measurement: Measurement, samples: Samples) -
     arrays: dict[str, NDArray[Any]] = {"document": samples.document, "nll": samples.nll}
     if samples.kl is not None and samples.top1 is not None:
         arrays |= {"kl": samples.kl, "top1": samples.top1}
-    save_file(arrays, output / SAMPLES_FILE)
+    (output / SAMPLES_FILE).write_bytes(save(arrays))
 
 
 def load_measurement(stage_output: Path) -> Measurement:

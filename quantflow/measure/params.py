@@ -27,3 +27,23 @@ class MeasureParams(StageParams):
 
     device: str
     batch_tokens: PositiveInt
+
+
+class YardstickParams(StageParams):
+    """Resolved parameters of the yardstick stage; batches are the baseline's.
+
+    Attributes:
+        bits: Width of a code.
+        group_size: Input channels that share a scale; −1 for all of a layer's.
+        symmetric: Whether zero is in the middle of the grid.
+        keep: Names or patterns of units that stay as they are.
+        device: Where to compute: `cpu` or `cuda`.
+        batch_tokens: As in the baseline's parameters.
+    """
+
+    bits: int
+    group_size: int
+    symmetric: bool
+    keep: tuple[str, ...]
+    device: str
+    batch_tokens: PositiveInt

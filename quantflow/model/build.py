@@ -19,7 +19,7 @@ def attention_of(config: Any) -> str:
 
     transformers' sdpa leaves the soft-capping of attention scores out without a word.
     """
-    architecture = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    architecture: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     capped = getattr(config, "attn_logit_softcapping", None) is not None
     return "eager" if capped or not architecture._supports_sdpa else "sdpa"
 

@@ -8,16 +8,16 @@ just that long.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from quantflow.errors import SourceError
+from quantflow.model.block_call import CACHE_ARGUMENTS, BlockCall
 from quantflow.model.build import attention_of, build_empty
 from quantflow.model.config import load_config
 from quantflow.model.embedding import rows_in_place
@@ -25,28 +25,6 @@ from quantflow.model.families import FAMILIES, Family
 from quantflow.model.replaced import forwards_replaced
 from quantflow.model.unlisted import inspect_blocks
 from quantflow.model.weights import WeightReader
-
-CACHE_ARGUMENTS = frozenset({"past_key_values", "use_cache", "cache_position"})
-"""Of no use to a block that sees each window once and whole."""
-
-
-@dataclass(frozen=True)
-class BlockCall:
-    """How the model calls one of its blocks, the hidden states aside.
-
-    Attributes:
-        args: Positional arguments after the hidden states.
-        kwargs: Keyword arguments: mask, positions, rotary embeddings.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-    def run(self, block: nn.Module, hidden: Tensor) -> Tensor:
-        """Run a loaded block on hidden states `[B, T, d]` as the model would; `[B, T, d]`."""
-        output = block(hidden, *self.args, **self.kwargs)
-        result: Tensor = output[0] if isinstance(output, tuple) else output
-        return result
 
 
 class StreamedDecoder:
@@ -114,6 +92,12 @@ class StreamedDecoder:
         """Number of logits per position."""
         return int(self.config.vocab_size)
 
+    @property
+    def ties(self) -> Mapping[str, str]:
+        """Tensors that are another one under a second name, e.g. `lm_head.weight` → the embedding."""
+        ties: Mapping[str, str] = self._model.all_tied_weights_keys
+        return ties
+
     def expected_tensors(self) -> Mapping[str, tuple[int, ...]]:
         """What the weights have to hold, by the names they are stored under: the shape of each tensor.
 
@@ -128,6 +112,12 @@ class StreamedDecoder:
     def loaded_embedding(self) -> Iterator[None]:
         """Keep the whole embedding in memory, of which `embed` by itself reads the rows that it needs."""
         with self._loaded(self._before_names):
+            yield
+
+    @contextmanager
+    def loaded_around(self) -> Iterator[None]:
+        """Keep in memory what is around the blocks, embedding and head aside, for calls of `embed`."""
+        with self._loaded(self._after_names):
             yield
 
     @contextmanager
@@ -158,6 +148,7 @@ class StreamedDecoder:
         Returns:
             The hidden states `[B, T, d]` that enter the first block, and how each block is called.
         """
+        wrapped = self._blocks_give_tuples
         calls: list[BlockCall] = []
         entering: list[Tensor] = []
 
@@ -165,35 +156,33 @@ class StreamedDecoder:
             entering.append(hidden_states)
             kept = {name: value for name, value in kwargs.items() if name not in CACHE_ARGUMENTS}
             calls.append(BlockCall(args, kept))
-            return self._as_output(hidden_states)
+            return (hidden_states,) if wrapped else hidden_states
 
-        with (
-            self._loaded_rows(ids),
-            self._loaded(self._before_names),
-            forwards_replaced(self._blocks, record),
-        ):
+        around = self._loaded(self._before_names)
+        with self._loaded_rows(ids), around, forwards_replaced(self._blocks, record):
             self._base(input_ids=ids.to(self.device), use_cache=False)
         return entering[0], tuple(calls)
 
     @torch.no_grad()
     def final(self, hidden: Tensor) -> Tensor:
         """What the model does after its last block, up to the head: `[B, T, d]` → `[B, T, d]`."""
+        result: Tensor | tuple[Tensor] = (hidden,) if self._blocks_give_tuples else hidden
 
         def inject(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
-            return self._as_output(hidden)
+            return result
 
         with self._loaded(self._after_names), forwards_replaced(self._blocks, inject):
             output = self._base(inputs_embeds=hidden, use_cache=False)
-        result: Tensor = output.last_hidden_state
-        return result
+        final: Tensor = output.last_hidden_state
+        return final
 
     @torch.no_grad()
     def logits(self, final: Tensor) -> Tensor:
         """The model's logits from final hidden states, by its own forward: `[..., d]` → `[..., vocab]`."""
         rows: Any = final.to(self.device, self.dtype).reshape(1, -1, final.shape[-1])
 
-        def inject(*args: Any, **kwargs: Any) -> BaseModelOutputWithPast:
-            return BaseModelOutputWithPast(last_hidden_state=rows)
+        def inject(*args: Any, **kwargs: Any) -> BaseModelOutputWithPastAndCrossAttentions:
+            return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=rows)
 
         with self._loaded(self._head_names), forwards_replaced([self._base], inject):
             output = self._model(inputs_embeds=rows, use_cache=False)
@@ -202,7 +191,7 @@ class StreamedDecoder:
 
     @torch.no_grad()
     def plain_logits(self, ids: Tensor) -> Tensor:
-        """The logits of the model's own forward, blocks loaded as it comes to them: `[B, T]` → `[B, T, vocab]`.
+        """The logits of the model's own forward, which loads blocks as it comes to them: `[B, T, vocab]`.
 
         It is what running block by block is held against.
         """
@@ -223,13 +212,12 @@ class StreamedDecoder:
             logits: Tensor = self._model(input_ids=ids.to(self.device), use_cache=False).logits
         return logits
 
-    def _as_output(self, hidden: Tensor) -> Tensor | tuple[Tensor]:
-        """Hidden states in the form in which the model expects them of a block."""
-        return (hidden,) if self._blocks_give_tuples else hidden
-
     @cached_property
     def _blocks_give_tuples(self) -> bool:
-        """Found out by running the first block once; blocks of listed families give tensors."""
+        """Whether the model expects tuples of its blocks: found out by running the first one once.
+
+        Those of listed families give tensors.
+        """
         if self.family.listed:
             return False
         first, own = self._blocks[0], self._blocks[0].forward
@@ -271,16 +259,15 @@ class StreamedDecoder:
     @contextmanager
     def _loaded_rows(self, ids: Tensor) -> Iterator[None]:
         """Give the embedding the rows that some tokens need, unless it has all of them."""
-        empty = self._table.weight
-        if not empty.is_meta:
+        whole = self._table.weight
+        if not whole.is_meta:
             yield
             return
-        name = next(n for n in self._before_names if self._model.get_parameter(n) is empty)
-        stored = self._stored_name(name)
-        self._check_shape(name, self.reader.shape(stored), empty.shape)
+        name = next(n for n in self._before_names if self._model.get_parameter(n) is whole)
+        self._check_shape(name, self.reader.shape(self._stored_name(name)), whole.shape)
         needed = torch.unique(ids)
-        rows = self.reader.rows(stored, needed.tolist()).to(self.device, self.dtype)
-        with rows_in_place(self._table, needed, rows):
+        rows = self.reader.rows(self._stored_name(name), needed.tolist())
+        with rows_in_place(self._table, needed, rows.to(self.device, self.dtype)):
             yield
 
     def _read(self, name: str, shape: torch.Size) -> Tensor:
@@ -301,7 +288,7 @@ class StreamedDecoder:
         names = self.reader.names()
         if name in names:
             return name
-        ties: Mapping[str, str] = self._model.all_tied_weights_keys
+        ties = self.ties
         partners = (
             [ties[name]] if name in ties else [target for target, source in ties.items() if source == name]
         )

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from quantflow.model.decoder import BlockCall, StreamedDecoder
+from quantflow.model.block_call import BlockCall
+from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.passes import PassProgress, state_of
 from quantflow.model.safetensors_file import SafetensorsFile
 from quantflow.pipeline.events import Reporter
-
-SPILL_BYTES = 256 << 20
-"""Hidden states beyond this are on disk rather than in memory: reading and writing them takes a second per
-block, whose forward over so many tokens takes minutes."""
 
 
 class BlockPass:
@@ -23,6 +20,8 @@ class BlockPass:
         decoder: The model.
         batches: Token ids, each `[B, T]`.
         progress: Where the way is kept.
+        products: What the blocks' matrix products are computed in; weights and hidden states stay in the
+            decoder's dtype, and operations that need its range do (torch's automatic mixed precision).
         spill_bytes: Hidden states that take more than this are kept on disk, one batch at a time in memory.
 
     Attributes:
@@ -35,9 +34,11 @@ class BlockPass:
         decoder: StreamedDecoder,
         batches: Sequence[Tensor],
         progress: PassProgress,
+        products: torch.dtype = torch.float32,
         spill_bytes: float = math.inf,
     ) -> None:
         self._decoder = decoder
+        self._products = products
         self._progress = progress
         self._shapes = [ids.shape for ids in batches]
         self._states = [torch.Size((*shape, decoder.hidden_size)) for shape in self._shapes]
@@ -46,10 +47,9 @@ class BlockPass:
         self.hidden: list[Tensor] = []
         # Masks and rotary angles depend on a batch's shape alone.
         self._calls: dict[torch.Size, tuple[BlockCall, ...]] = {}
-        if size > spill_bytes:
-            self._next = self._begin_on_disk(batches)
-        else:
-            self._next = self._begin_in_memory(batches)
+        with decoder.loaded_around():
+            begin = self._begin_on_disk if size > spill_bytes else self._begin_in_memory
+            self._next = begin(batches)
 
     @property
     def passed(self) -> int:
@@ -83,8 +83,8 @@ class BlockPass:
 
         def outputs() -> Iterator[Tensor]:
             nonlocal finite
-            for number, shape in enumerate(self._shapes):
-                output = self._calls[shape][index].run(block, self._state(number))
+            for number in range(len(self._shapes)):
+                output = self._output(number, index, block)
                 finite = finite and bool(torch.isfinite(output).all())
                 yield output
                 advance(1)
@@ -95,6 +95,18 @@ class BlockPass:
             for number, output in enumerate(outputs()):
                 self.hidden[number] = output
         return finite
+
+    @torch.no_grad()
+    def observe(self, index: int, block: nn.Module, advance: Callable[[int], None]) -> None:
+        """Call a block with all batches, for what listens to it; they stay where they are."""
+        for number in range(len(self._shapes)):
+            self._output(number, index, block)
+            advance(1)
+
+    def _output(self, number: int, index: int, block: nn.Module) -> Tensor:
+        mixed = self._products != self._decoder.dtype
+        with torch.autocast(self._decoder.device.type, self._products, enabled=mixed):
+            return self._calls[self._shapes[number]][index].run(block, self._state(number))
 
     def _state(self, number: int) -> Tensor:
         if self._spilled is None:
@@ -149,7 +161,7 @@ def final_hidden(
     Returns:
         One `[B, T, d]` per batch, on the decoder's device.
     """
-    states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder))
+    states = BlockPass(decoder, batches, PassProgress(reporter))
     with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
         advance(states.passed * len(batches))
         for index, block in states.blocks():

@@ -1,7 +1,7 @@
 """A pass over the blocks that can be interrupted: the hidden states between two blocks, kept on disk."""
 
-import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -9,9 +9,11 @@ from torch import Tensor
 
 from quantflow.errors import StoreError
 from quantflow.model.safetensors_file import SafetensorsFile, TensorSpec, write_safetensors
+from quantflow.pipeline.events import Reporter
+from quantflow.pipeline.pace import Pace
 
-# Part of the time that may go into keeping progress; a pass whose states are large keeps them less often.
-MAX_OVERHEAD = 0.05
+_STATES = "blocks-*.safetensors"
+_PENDING = "pending.safetensors"
 
 
 class PassProgress:
@@ -21,14 +23,17 @@ class PassProgress:
     not at all.
 
     Args:
-        folder: Where to keep them; made if it is not there.
+        reporter: Of the stage that passes; its progress folder holds the states.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._kept_at = time.monotonic()
-        self._cost = 0.0
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._folder = reporter.progress_folder
+        self._folder.mkdir(parents=True, exist_ok=True)
+        # Of a run killed while it wrote, or before what it had written was accepted.
+        for cut in (*self._folder.glob(f"{_STATES}.partial"), *self._folder.glob(f"{_PENDING}*")):
+            cut.unlink()
+        self._pace = Pace()
 
     def find(self, shapes: Sequence[torch.Size]) -> tuple[int, SafetensorsFile] | None:
         """The number of blocks passed and the states after them, None where there is nothing (usable).
@@ -36,7 +41,7 @@ class PassProgress:
         Args:
             shapes: Shape of every batch's hidden states; states of other shapes are of another pass.
         """
-        for path in sorted(self._folder.glob("blocks-*.safetensors"), reverse=True):
+        for path in sorted(self._folder.glob(_STATES), reverse=True):
             try:
                 file = SafetensorsFile(path, StoreError)
             except StoreError:
@@ -58,25 +63,27 @@ class PassProgress:
             return None
 
     def keep(self, blocks: int, states: Sequence[Tensor]) -> None:
-        """Keep the states after so many blocks, unless that would cost more than `MAX_OVERHEAD` of the time.
+        """Keep the states after so many blocks, unless that would cost too much of the time.
+
+        Where the disk does not take them, those before stay.
 
         Args:
             blocks: Blocks passed.
             states: Hidden states of every batch, `[B, T, d]` each.
         """
-        now = time.monotonic()
-        if self._cost > MAX_OVERHEAD * (now - self._kept_at):
+        if not self._pace.due:
             return
-        specs = [_spec(number, state.dtype, state.shape) for number, state in enumerate(states)]
-        named = ((_name(number), state.cpu()) for number, state in enumerate(states))
-        path = self._path(blocks)
-        write_safetensors(path, specs, named, {})
-        self._forget_all_but(path)
-        self._kept_at = time.monotonic()
-        self._cost = self._kept_at - now
+        with self._pace.keeping():
+            specs = [_spec(number, state.dtype, state.shape) for number, state in enumerate(states)]
+            named = ((_name(number), state.cpu()) for number, state in enumerate(states))
+            path = self._path(blocks)
+            if self._reporter.keep(partial(write_safetensors, path, specs, named, {})):
+                self._drop_all_but(path.name)
 
     def write(self, shapes: Sequence[torch.Size], dtype: torch.dtype, states: Iterable[Tensor]) -> None:
         """Write states as they come, holding one of them; they are progress once `accept` says so.
+
+        Unlike what is kept in case of an interruption, the pass does not go on without them.
 
         Args:
             shapes: Shape of each.
@@ -85,26 +92,26 @@ class PassProgress:
         """
         specs = [_spec(number, dtype, shape) for number, shape in enumerate(shapes)]
         named = ((_name(number), state.cpu()) for number, state in enumerate(states))
-        write_safetensors(self._pending, specs, named, {})
+        write_safetensors(self._folder / _PENDING, specs, named, {})
 
     def accept(self, blocks: int) -> SafetensorsFile:
         """Make what was written last the states after so many blocks."""
         path = self._path(blocks)
-        self._pending.replace(path)
-        self._forget_all_but(path)
+        (self._folder / _PENDING).replace(path)
+        self._drop_all_but(path.name)
         return SafetensorsFile(path, StoreError)
 
-    @property
-    def _pending(self) -> Path:
-        return self._folder / "pending.safetensors"
+    def drop(self) -> None:
+        """Give the disk back what the pass kept: what it led to is kept itself."""
+        self._drop_all_but("")
+
+    def _drop_all_but(self, name: str) -> None:
+        for path in self._folder.glob(_STATES):
+            if path.name != name:
+                path.unlink()
 
     def _path(self, blocks: int) -> Path:
         return self._folder / f"blocks-{blocks:05d}.safetensors"
-
-    def _forget_all_but(self, newest: Path) -> None:
-        for older in self._folder.glob("blocks-*.safetensors"):
-            if older != newest:
-                older.unlink()
 
 
 def state_of(file: SafetensorsFile, number: int) -> Tensor:

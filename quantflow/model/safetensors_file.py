@@ -117,6 +117,19 @@ class SafetensorsFile:
         data = self._bytes(name, begin, spec.bytes)
         return data.view(spec.dtype).reshape(spec.shape)
 
+    def read_rows(self, name: str, begin: int, end: int) -> torch.Tensor:
+        """Read the rows from … to of one tensor, as stored, into memory of their own.
+
+        Raises:
+            QuantFlowError: Of the file's error class, if it has no such rows or cannot be read whole.
+        """
+        spec, start = self._entry(name)
+        if not 0 <= begin <= end <= spec.shape[0]:
+            raise self._error(f"has {spec.shape[0]} rows, not {end}", where=f"{self.path}: {name}")
+        row = spec.bytes // max(1, spec.shape[0])
+        data = self._bytes(name, start + begin * row, (end - begin) * row)
+        return data.view(spec.dtype).reshape(end - begin, *spec.shape[1:])
+
     def chunks(self, name: str) -> Iterator[torch.Tensor]:
         """A tensor's elements in order, as stored, in flat pieces of at most `CHUNK_BYTES`.
 
@@ -126,19 +139,6 @@ class SafetensorsFile:
         spec, begin = self._entry(name)
         for at in range(0, spec.bytes, CHUNK_BYTES):
             yield self._bytes(name, begin + at, min(CHUNK_BYTES, spec.bytes - at)).view(spec.dtype)
-
-    def rows(self, name: str, begin: int, end: int) -> torch.Tensor:
-        """Rows `begin` to `end` of a tensor, as stored, in memory of their own.
-
-        Raises:
-            QuantFlowError: Of the file's error class, if it has no such rows or cannot be read whole.
-        """
-        spec, start = self._entry(name)
-        if not 0 <= begin <= end <= spec.shape[0]:
-            raise self._error(f"has {spec.shape[0]} rows, not {end}", where=f"{self.path}: {name}")
-        width = spec.bytes // max(1, spec.shape[0])
-        data = self._bytes(name, start + begin * width, (end - begin) * width)
-        return data.view(spec.dtype).reshape(end - begin, *spec.shape[1:])
 
     def _entry(self, name: str) -> tuple[TensorSpec, int]:
         if name not in self._entries:
@@ -152,7 +152,8 @@ class SafetensorsFile:
                 file.seek(self._data_start + begin)
                 _read_exactly(file, data.numpy().data)
         except (OSError, _Damaged) as cause:
-            raise self._error(f"cannot be read: {cause}", where=f"{self.path}: {name}") from cause
+            why = cause.strerror if isinstance(cause, OSError) else cause
+            raise self._error(f"cannot be read: {why}", where=f"{self.path}: {name}") from cause
         return data
 
 
@@ -162,14 +163,14 @@ def write_safetensors(
     tensors: Iterable[tuple[str, torch.Tensor]],
     metadata: Mapping[str, str],
 ) -> None:
-    """Write a safetensors file without holding more than one tensor, complete or not at all.
+    """Write a safetensors file without holding more than one tensor or piece, complete or not at all.
 
     Bytes depend on names, values and metadata alone, not on the order of `specs` or `tensors`.
 
     Args:
         path: Where the file is to appear.
         specs: All tensors the file is to have.
-        tensors: Each of them once, in any order, on any device.
+        tensors: Each of them once, in any order, on any device; whole, or in flat pieces one after the other.
         metadata: Strings for the header.
 
     Raises:
@@ -192,20 +193,23 @@ def write_safetensors(
     encoded += b" " * (-len(encoded) % LENGTH_BYTES)
     start = LENGTH_BYTES + len(encoded)
 
-    partial = path.with_name(path.name + ".partial")
+    partial, filled = path.with_name(path.name + ".partial"), dict[str, int]()
     try:
         with partial.open("wb") as file:
             file.write(len(encoded).to_bytes(LENGTH_BYTES, "little"))
             file.write(encoded)
             file.truncate(start + end)
             for name, tensor in tensors:
-                spec, begin = places.pop(name)
-                if tensor.dtype != spec.dtype or tuple(tensor.shape) != spec.shape:
+                spec, begin = places[name]
+                at, fits = filled.get(name, 0), tensor.dim() == 1 or tuple(tensor.shape) == spec.shape
+                filled[name] = at + tensor.nbytes
+                if tensor.dtype != spec.dtype or filled[name] > spec.bytes or not fits:
                     raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, planned as {spec}")
-                file.seek(start + begin)
+                file.seek(start + begin + at)
                 file.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-            if places:
-                raise ValueError(f"never given: {', '.join(sorted(places))}")
+            missing = [name for name, (spec, _) in places.items() if filled.get(name, 0) != spec.bytes]
+            if missing:
+                raise ValueError(f"never given: {', '.join(sorted(missing))}")
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

@@ -1,9 +1,7 @@
 """Shapes of a block's linears by their names, as all listed families have them."""
 
 
-def linear_sizes(
-    *, hidden: int, intermediate: int, query: int, key_value: int
-) -> dict[str, tuple[int, int]]:
+def linear_sizes(*, hidden: int, intermediate: int, query: int, key_value: int) -> dict[str, tuple[int, int]]:
     """Last part of a linear's name → (outputs, inputs).
 
     Args:

@@ -25,12 +25,17 @@ def require_supported(config: Mapping[str, Any]) -> None:
     """
     why = next(_objections(config), "")
     if why:
-        raise RecipeError(
-            f"models of type {config['model_type']!r} are not supported: {why}",
-            where="model.source",
-            hint=f"Listed are {', '.join(sorted(FAMILIES))}; of others, decoders of uniform blocks of attention "
-            "and dense linears can be used.",
-        )
+        raise refusal(config["model_type"], why)
+
+
+def refusal(model_type: str, why: str) -> RecipeError:
+    """What a model that cannot be used is answered with."""
+    return RecipeError(
+        f"models of type {model_type!r} are not supported: {why}",
+        where="model.source",
+        hint=f"Listed are {', '.join(sorted(FAMILIES))}; of others, decoders of uniform blocks of attention "
+        "and dense linears can be used.",
+    )
 
 
 def _objections(config: Mapping[str, Any]) -> Iterator[str]:
@@ -38,6 +43,8 @@ def _objections(config: Mapping[str, Any]) -> Iterator[str]:
         yield "their weights are stored in Conv1D layers, which no INT4 format here has a place for"
     if config.get("is_encoder_decoder") is True:
         yield "it is an encoder-decoder and no decoder alone"
+    if isinstance(config.get("text_config"), Mapping):
+        yield "it takes more than text, with a language model as a part (text_config)"
     if config.get("use_bidirectional_attention"):
         yield "its attention sees later tokens (use_bidirectional_attention), so that it predicts nothing"
     for key, value in _expert_counts(config):

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from quantflow.errors import RecipeError
 from quantflow.model.families import Family
+from quantflow.model.supported import refusal
 
 FUSED_BY_RUNTIMES = {"qkv": ("q_proj", "k_proj", "v_proj"), "gate_up": ("gate_proj", "up_proj")}
 """Linears of one module that runtimes make one of, and that therefore have one precision: unit → names."""
@@ -31,20 +31,20 @@ def inspect_blocks(model: Any, config: Any) -> Family:
             attention, or weights that are no `nn.Linear`.
     """
     kind = str(config.model_type)
-    path, blocks = _find_blocks(model, kind, int(config.num_hidden_layers))
+    path, blocks = _find_blocks(model, kind, int(getattr(config, "num_hidden_layers", 0)))
     first = blocks[0]
     for name, module in first.named_modules():
         if _EXPERTS.search(type(module).__name__):
-            raise _refused(kind, f"it is a mixture of experts ({name or path} is a {type(module).__name__})")
+            raise refusal(kind, f"it is a mixture of experts ({name or path} is a {type(module).__name__})")
     _require_alike(kind, path, blocks)
     linears = {name for name, module in first.named_modules() if isinstance(module, nn.Linear)}
     for name, parameter in first.named_parameters():
         owner, _, leaf = name.rpartition(".")
         if parameter.ndim > 1 and not (owner in linears and leaf == "weight"):
             what = type(first.get_submodule(owner)).__name__
-            raise _refused(kind, f"{path}.0.{name} belongs to a {what} and not to an nn.Linear")
+            raise refusal(kind, f"{path}.0.{name} belongs to a {what} and not to an nn.Linear")
     if not any("attention" in type(module).__name__.lower() for module in first.modules()):
-        raise _refused(kind, "its blocks have no attention")
+        raise refusal(kind, "its blocks have no attention")
     inside = f"{path}."
     return Family(
         model_type=kind,
@@ -68,7 +68,7 @@ def _find_blocks(model: Any, kind: str, count: int) -> tuple[str, Sequence[nn.Mo
     ]
     if len(found) != 1:
         names = ", ".join(name for name, _ in found) or "none"
-        raise _refused(kind, f"it has no single list of {count} blocks (found: {names})")
+        raise refusal(kind, f"it has no single list of {count} blocks (found: {names})")
     path, blocks = found[0]
     return path, list(blocks)
 
@@ -88,7 +88,7 @@ def _require_alike(kind: str, path: str, blocks: Sequence[nn.Module]) -> None:
         other = {name for name, _ in block.named_parameters()}
         if type(block) is not type(blocks[0]) or other != first:
             odd = ", ".join(sorted(first ^ other)[:2]) or type(block).__name__
-            raise _refused(kind, f"its blocks are not alike: {path}.0 and {path}.{index} differ in {odd}")
+            raise refusal(kind, f"its blocks are not alike: {path}.0 and {path}.{index} differ in {odd}")
 
 
 def _units(linears: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -99,7 +99,8 @@ def _units(linears: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if linear in placed:
             continue
         parent, _, leaf = linear.rpartition(".")
-        unit, members = linear, (linear,)
+        unit = linear
+        members: tuple[str, ...] = (linear,)
         for fused, names in FUSED_BY_RUNTIMES.items():
             full = tuple(f"{parent}.{name}" if parent else name for name in names)
             if leaf in names and set(full) <= set(linears):
@@ -107,12 +108,3 @@ def _units(linears: Sequence[str]) -> dict[str, tuple[str, ...]]:
         units[unit] = members
         placed.update(members)
     return units
-
-
-def _refused(kind: str, why: str) -> RecipeError:
-    return RecipeError(
-        f"models of type {kind!r} are not supported: {why}",
-        where="model.source",
-        hint="QuantFlow takes decoders of uniform blocks of attention and dense linears; docs/models.md "
-        "lists them.",
-    )

@@ -5,13 +5,14 @@ from pathlib import Path
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams
+from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.pipeline.data_params import data_params
+from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams
-from quantflow.recipe.artifacts import Artifact, HfArtifact
+from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
+from quantflow.recipe.artifacts import Artifact, GptqArtifact, HfArtifact
 from quantflow.recipe.margins import margins
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
@@ -103,6 +104,7 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
         params=QuantizeParams(
             candidates=tuple(scheme for _, scheme in sorted(schemes.items())),
             device=machine.device,
+            calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
             batch_tokens=recipe.runtime.batch_tokens,
         ),
         inputs={"source": "source", "data": "data"},
@@ -116,7 +118,7 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     limits = margins(recipe, artifact)
     return (
-        *_making_stages(artifact, machine, batch_tokens),
+        *_making_stages(recipe, artifact, machine),
         Stage(
             name=f"measure:{name}",
             function="quantflow.measure.artifact:run",
@@ -148,9 +150,9 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
     )
 
 
-def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> tuple[Stage, ...]:
+def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
     """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
-    name = artifact.name
+    name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
     if isinstance(artifact, HfArtifact):
         export = Stage(
             name=f"assemble:{name}",
@@ -160,14 +162,48 @@ def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> t
             artifact=name,
         )
         return (export,)
-    return (
-        Stage(
-            name=f"assemble:{name}",
-            function="quantflow.formats.assemble:run",
-            params=AssembleParams(
-                name=name, format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
-            ),
-            inputs={"source": "source", "codes": "quantize"},
-            artifact=name,
+    scheme, refines = scheme_of(artifact), isinstance(artifact, GptqArtifact) and artifact.refines
+    refine = Stage(
+        name=f"refine:{name}",
+        function="quantflow.quantize.refine:run",
+        params=RefineParams(
+            scheme=scheme,
+            keep=artifact.keep,
+            device=machine.device,
+            calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
+            batch_tokens=batch_tokens,
         ),
+        inputs={"source": "source", "data": "data", "codes": "quantize"},
+        on_device=True,
+        artifact=name,
+        resumable=True,
+    )
+    assemble = Stage(
+        name=f"assemble:{name}",
+        function="quantflow.formats.assemble:run",
+        params=AssembleParams(name=name, format=artifact.format, scheme=scheme, keep=artifact.keep),
+        inputs={"source": "source", "codes": refine.name if refines else "quantize"},
+        artifact=name,
+    )
+    yardstick = Stage(
+        name=f"yardstick:{name}",
+        function="quantflow.measure.yardstick:run",
+        params=YardstickParams(
+            bits=scheme.bits,
+            group_size=scheme.group_size,
+            symmetric=scheme.symmetric,
+            keep=artifact.keep,
+            device=machine.device,
+            batch_tokens=batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data", "baseline": "baseline"},
+        on_device=True,
+        artifact=name,
+        resumable=True,
+    )
+    return (
+        *((refine,) if refines else ()),
+        assemble,
+        # Rounding to nearest is its own yardstick.
+        *((yardstick,) if scheme.method != "rtn" else ()),
     )

@@ -14,9 +14,12 @@ from quantflow.gate.stage import load_gate
 from quantflow.gate.verdict import Verdict, combine, exit_code
 from quantflow.measure.measurement import load_measurement
 from quantflow.pipeline.code import code_identity
+from quantflow.pipeline.devices import decide
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
+from quantflow.pipeline.store import StoredObject
+from quantflow.quantize.outcome import load_quantize_record, load_refine_record
 from quantflow.recipe.artifacts import Artifact, HfArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
@@ -90,6 +93,7 @@ def provenance(
         "python": platform.python_version(),
         "libraries": dict(sorted(libraries.items())),
         "machine": machine.model_dump(mode="json"),
+        "computing": decide(recipe.runtime.calibration_dtype, machine).model_dump(mode="json"),
         "recipe_text": recipe.path.read_text(encoding="utf-8-sig"),
         "overrides": list(overrides),
         "stages": [
@@ -101,8 +105,17 @@ def provenance(
             }
             for outcome in outcomes
         ],
+        **_quantizing(outcomes),
         **times,
     }
+
+
+def _quantizing(outcomes: Sequence[StageOutcome]) -> dict[str, JsonValue]:
+    """What the calibration that all quantized artifacts share took."""
+    stored = next((o.stored for o in outcomes if o.stage.name == "quantize"), None)
+    if stored is None:
+        return {}
+    return {"quantizing": load_quantize_record(stored.folder).model_dump(mode="json", exclude={"searches"})}
 
 
 def _gate(artifact: str, outcomes: Outcomes) -> GateResult | None:
@@ -115,6 +128,7 @@ def _artifact(
 ) -> ArtifactReport:
     assembled = outcomes[f"assemble:{artifact.name}"].stored
     measured = outcomes[f"measure:{artifact.name}"].stored
+    yardstick, refined = (_stored(outcomes, f"{kind}:{artifact.name}") for kind in ("yardstick", "refine"))
     assembly = load_assembly(assembled.folder) if assembled else None
     return ArtifactReport(
         name=artifact.name,
@@ -125,7 +139,14 @@ def _artifact(
         bytes=assembly.bytes if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=load_measurement(measured.folder) if measured else None,
+        yardstick=load_measurement(yardstick.folder) if yardstick else None,
+        refinement=load_refine_record(refined.folder) if refined else None,
     )
+
+
+def _stored(outcomes: Outcomes, stage: str) -> StoredObject | None:
+    """The output of a stage that not every artifact has."""
+    return outcomes[stage].stored if stage in outcomes else None
 
 
 def _scheme(artifact: Artifact) -> Scheme:

@@ -8,7 +8,7 @@ from quantflow.data.params import DataParams
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams
+from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.pipeline.stage import StageParams
 from quantflow.plan.files import (
     assemble_cost,
@@ -19,12 +19,13 @@ from quantflow.plan.files import (
     inspect_cost,
     source_cost,
 )
-from quantflow.plan.measuring import baseline_cost, measure_cost
+from quantflow.plan.measuring import baseline_cost, measure_cost, yardstick_cost
 from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
+from quantflow.plan.refining import refine_cost
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
-from quantflow.quantize.params import CheckParams, QuantizeParams
+from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams
 from quantflow.source.params import SourceParams
 
 
@@ -82,6 +83,8 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.data.stage:run": _Stage(DataParams, _data),
     "quantflow.measure.baseline:run": _Stage(BaselineParams, _with_text(baseline_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
+    "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
+    "quantflow.measure.yardstick:run": _Stage(YardstickParams, _with_text(yardstick_cost)),
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
     "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),

@@ -1,5 +1,6 @@
-"""What quantizing takes: the calibration tokens' forward, Gram matrices, searches, codes."""
+"""What quantizing takes: the calibration tokens' forward, Gram matrices, searches, factorisations, codes."""
 
+from collections.abc import Sequence
 from math import ceil
 
 from quantflow.model.families import family_of
@@ -12,43 +13,57 @@ from quantflow.plan.forward import (
     block_bytes,
     forward_work,
     hidden_bytes,
-    table_bytes,
+    loading_work,
 )
 from quantflow.plan.shape import ModelShape
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost, Work, amounts, fresh, matmul
-from quantflow.quantize.params import QuantizeParams
-from quantflow.quantize.search_space import COARSE_EXPONENTS, FINE_STEPS, SAMPLED_ROWS, SHRINKS
+from quantflow.quantize.params import QuantizeParams, Scheme
+from quantflow.quantize.search_space import (
+    COARSE_EXPONENTS,
+    FINE_STEPS,
+    NEVER_CLIPPED,
+    SAMPLED_ROWS,
+    SAMPLED_TOKENS,
+    SHRINKS,
+)
+from quantflow.quantize.sizes import BLOCK, PANEL, SPILL_BYTES
 
 EXPONENTS = len(COARSE_EXPONENTS) + len(FINE_STEPS)
-# Passes over a unit's weights beside rounding: scaling, unscaling, the difference, the weighted sum …
+# Passes over a unit's sampled weights beside rounding: scaling, unscaling, the difference, the weighted sum …
 SEARCH_PASSES = 6
-# … and in the clip search the difference, two transposes, the weighted sum and the choice of the better.
-CLIP_PASSES = 5
+# … and for each part of the range tried in a search of grids: dividing, rounding, clamping, multiplying, the
+# difference, the transposed copy, the weighted sum.
+CLIP_PASSES = 8
 # Tensors of the weight's size that fitting and rounding make on their way.
 ROUNDING_TENSORS = 5
-# Passes over a Gram matrix that a fold divides; over inputs: absolute values, their sum, the check.
-FOLD_PASSES, INPUT_PASSES = 3, 4
-# Calls of torch around one linear's search and around its encoding.
-CALLS_PER_SEARCH, CALLS_PER_CLIP = 25, 30
-# Tensors of a weight's size alive in the clip search, the weight itself not counted.
-CLIP_ALIVE = 6
+# Passes over a Gram matrix that is factorised: two permutations, a check; over inputs: absolute values, sum.
+FACTOR_PASSES, INPUT_PASSES = 4, 3
+# Passes over a weight that GPTQ rounds: gathered and put back by columns, transposed there and back, and what
+# rounding a column is made of.
+GPTQ_PASSES = 14
+# Calls of torch around one linear's search, around its search of grids, and around a column in GPTQ.
+CALLS_PER_SEARCH, CALLS_PER_CLIP, CALLS_PER_COLUMN = 25, 30, 12
+# Tensors of a weight's size alive while it is rounded, itself not counted: scaled, gathered, codes.
+ROUNDING_ALIVE = 3
 # A weight's code, and for each group a float16 scale and a zero point.
 CODE_BYTES, GROUP_BYTES = 1, 3
 
 
 def quantize_cost(params: QuantizeParams, shape: ModelShape, text: TextSize) -> Cost:
-    """One forward, and for every block statistics, searches and codes."""
-    length, tokens = text.calibration_length, text.calibration_tokens
-    per_block = _grams(params, shape, text) + _searches(shape) + _codes(params, shape)
-    written = shape.blocks * code_bytes(shape, params.group_size)
-    work = (
-        forward_work(shape, tokens, length, params.batch_tokens)
-        + per_block.times(shape.blocks)
-        + amounts(writing=written, hashing=written)
-    )
-    computing = _memory(params, shape, text)
-    codes = HEAP_BYTES + code_bytes(shape, params.group_size)
+    """One forward, and for every block statistics, searches and codes of all candidates."""
+    schemes = params.candidates
+    calibrates = any(scheme.method != "rtn" for scheme in schemes)
+    tokens = text.calibration_tokens if calibrates else 0
+    written = sum(shape.blocks * scheme_bytes(shape, scheme) for scheme in schemes)
+    work = codes_work(schemes, shape, tokens).times(shape.blocks) + amounts(writing=written, hashing=written)
+    if calibrates:
+        work += calibration_work(shape, text, params.batch_tokens, params.calibration_dtype)
+        work += grams_work(shape, text, params.batch_tokens).times(shape.blocks)
+    else:
+        work += loading_work(shape).times(shape.blocks)
+    computing = quantizing_memory(shape, schemes, text, params.batch_tokens if calibrates else 0)
+    codes = HEAP_BYTES + code_bytes(shape, shape.hidden)
     on_gpu = params.device == "cuda"
     return Cost(
         work,
@@ -59,38 +74,101 @@ def quantize_cost(params: QuantizeParams, shape: ModelShape, text: TextSize) -> 
     )
 
 
+def calibration_work(shape: ModelShape, text: TextSize, batch_tokens: int, dtype: str) -> Work:
+    """One forward over the calibration tokens, its products in `dtype`."""
+    tokens, length = text.calibration_tokens, text.calibration_length
+    work = forward_work(shape, tokens, length, batch_tokens)
+    if dtype == "float32":
+        return work
+    batches = ceil(tokens / batch_rows(length, batch_tokens))
+    casts = amounts(converting=shape.block_parameters).times(batches * shape.blocks)
+    return work.in_bfloat16() + casts
+
+
 def code_bytes(shape: ModelShape, group_size: int) -> int:
     """One block's codes."""
     return round(shape.block_parameters * (CODE_BYTES + GROUP_BYTES / group_size))
+
+
+def scheme_bytes(shape: ModelShape, scheme: Scheme) -> int:
+    """One block's codes in a scheme."""
+    return sum(
+        round(outputs * inputs * (CODE_BYTES + GROUP_BYTES / scheme.group_width(inputs)))
+        for outputs, inputs in shape.linears.values()
+    )
+
+
+def quantizing_memory(shape: ModelShape, schemes: Sequence[Scheme], text: TextSize, batch_tokens: int) -> int:
+    """What is held at a block's widest moment; without a forward where `batch_tokens` is 0."""
+    largest = max(outputs * inputs for outputs, inputs in shape.linears.values())
+    rounding = ROUNDING_ALIVE * largest * FLOAT
+    if not batch_tokens:
+        return block_bytes(shape) + rounding
+    widths = _input_widths(shape)
+    states = hidden_bytes(shape, text.calibration_tokens)
+    if states > SPILL_BYTES:
+        states = hidden_bytes(shape, batch_rows(text.calibration_length, batch_tokens))
+    grams = sum(width**2 for width in widths) * FLOAT
+    copies = max(widths) ** 2 * FLOAT if len(_factorisations(schemes)) > 1 else 0
+    running = activation_bytes(shape, text.calibration_length, batch_tokens)
+    return states + block_bytes(shape) + grams + max(running, copies + rounding)
 
 
 def _input_widths(shape: ModelShape) -> list[int]:
     return [linears[0][1] for linears in shape.units.values()]
 
 
-def _grams(params: QuantizeParams, shape: ModelShape, text: TextSize) -> Work:
+def grams_work(shape: ModelShape, text: TextSize, batch_tokens: int) -> Work:
+    """Statistics of the inputs of one block's units."""
     tokens = text.calibration_tokens
-    rows = min(tokens, batch_rows(text.calibration_length, params.batch_tokens))
-    batches = ceil(tokens / max(1, rows))
+    rows = min(tokens, batch_rows(text.calibration_length, batch_tokens))
     work = Work()
     for width in _input_widths(shape):
-        work += matmul(width, rows, width).times(tokens / max(1, rows))
+        for begin in range(0, width, PANEL):
+            work += matmul(width - begin, rows, min(PANEL, width - begin)).times(tokens / max(1, rows))
+        batches = ceil(tokens / max(1, rows))
         work += amounts(elementwise=INPUT_PASSES * tokens * width + batches * width**2)
     return work
 
 
-def _searches(shape: ModelShape) -> Work:
+def codes_work(schemes: Sequence[Scheme], shape: ModelShape, tokens: int) -> Work:
+    """Searches, factorisations and codes of one block."""
+    work = Work()
+    scaled = {(scheme.bits, scheme.group_size) for scheme in schemes if "awq" in scheme.method}
+    work += _searches(shape, tokens).times(len(scaled))
+    for scheme in schemes:
+        for name, (outputs, inputs) in shape.linears.items():
+            work += _rounding(scheme, name, outputs, inputs)
+    factors = len(_factorisations(schemes))
+    for width in _input_widths(shape):
+        work += _factorisation(width).times(factors)
+    return work
+
+
+def _factorisations(schemes: Sequence[Scheme]) -> set[tuple[float, bool, tuple[int, int] | None]]:
+    """What tells one factorisation of a unit's Gram matrix from another."""
+    return {
+        (s.damping, s.desc_act, (s.bits, s.group_size) if "awq" in s.method else None)
+        for s in schemes
+        if "gptq" in s.method
+    }
+
+
+def _searches(shape: ModelShape, tokens: int) -> Work:
     """Scale searches of the units that a scale can be folded before."""
     work = Work()
     for unit in _folded_units(shape):
         linears = shape.units[unit]
         outputs, inputs = sum(out for out, _ in linears), linears[0][1]
         rows = ceil(outputs / ceil(outputs / SAMPLED_ROWS))
-        once = matmul(rows, inputs, inputs) + amounts(
+        sampled = (
+            ceil(tokens / ceil(tokens / SAMPLED_TOKENS)) if inputs > SAMPLED_TOKENS and tokens else inputs
+        )
+        once = matmul(rows, inputs, sampled) + amounts(
             rounding=rows * inputs, elementwise=SEARCH_PASSES * rows * inputs, call=CALLS_PER_SEARCH
         )
         once += fresh(rows, inputs, ROUNDING_TENSORS + SEARCH_PASSES)
-        work += once.times(EXPONENTS) + amounts(elementwise=FOLD_PASSES * inputs**2)
+        work += once.times(EXPONENTS)
     return work
 
 
@@ -103,26 +181,31 @@ def _folded_units(shape: ModelShape) -> list[str]:
     ]
 
 
-def _codes(params: QuantizeParams, shape: ModelShape) -> Work:
-    """Clip searches of all linears but queries and keys, and the codes of all."""
-    work = Work()
-    for name, (outputs, inputs) in shape.linears.items():
-        size = outputs * inputs
-        work += amounts(rounding=2 * size)
-        if not name.endswith(("q_proj", "k_proj", "qkv_proj")):
-            step = matmul(outputs, inputs, params.group_size)
-            step += amounts(rounding=size, elementwise=CLIP_PASSES * size, call=CALLS_PER_CLIP)
-            step += fresh(outputs, inputs, ROUNDING_TENSORS + CLIP_PASSES)
-            work += step.times(len(SHRINKS))
+def _rounding(scheme: Scheme, name: str, outputs: int, inputs: int) -> Work:
+    """One linear in one scheme."""
+    size, group = outputs * inputs, scheme.group_width(inputs)
+    is_static = scheme.static_groups or group == inputs
+    searched = amounts(elementwise=CLIP_PASSES * size, call=CALLS_PER_CLIP)
+    weighted = searched + matmul(outputs, inputs, group)
+    if "gptq" not in scheme.method:
+        work = amounts(rounding=2 * size)
+        if scheme.method == "rtn":
+            return work + (searched.times(len(SHRINKS)) if scheme.scale_search == "mse" else Work())
+        return work if name.endswith(NEVER_CLIPPED) else work + weighted.times(len(SHRINKS))
+    block = BLOCK if is_static else group
+    work = amounts(elementwise=(GPTQ_PASSES + block / 2) * size, call=CALLS_PER_COLUMN * inputs)
+    for end in range(inputs, 0, -block):
+        work += matmul(outputs, inputs - end, min(block, end))
+    if scheme.scale_search == "mse":
+        by_diagonal = group == inputs
+        work += (searched if by_diagonal else weighted).times(len(SHRINKS))
     return work
 
 
-def _memory(params: QuantizeParams, shape: ModelShape, text: TextSize) -> int:
-    states = hidden_bytes(shape, text.calibration_tokens)
-    grams = sum(width**2 for width in _input_widths(shape)) * FLOAT
-    folded = 2 * max(_input_widths(shape)) ** 2 * FLOAT
-    largest = max(outputs * inputs for outputs, inputs in shape.linears.values())
-    searching = folded + CLIP_ALIVE * largest * FLOAT
-    running = activation_bytes(shape, text.calibration_length, params.batch_tokens)
-    block = states + block_bytes(shape) + grams + max(running, searching)
-    return max(block, states + table_bytes(shape))
+def _factorisation(width: int) -> Work:
+    """Cholesky factor of a Gram matrix, panel by panel; what is small beside the products is left out."""
+    work = amounts(elementwise=FACTOR_PASSES * width**2)
+    for begin in range(0, width, PANEL):
+        panel = min(PANEL, width - begin)
+        work += matmul(width - begin, begin, panel)
+    return work

@@ -11,7 +11,7 @@ from quantflow.data.documents import load_accounting
 from quantflow.data.need import need_of
 from quantflow.data.params import DataParams
 from quantflow.data.record import Record
-from quantflow.data.windows import EVALUATION_FILE, load_windows
+from quantflow.data.windows import EVALUATION_FILE, SELECTION_FILE, load_windows
 from quantflow.errors import DataError
 
 if TYPE_CHECKING:  # they bring pyarrow, which a run that has all its data does without
@@ -44,6 +44,8 @@ class TextSize:
         evaluation_tokens: Their tokens, those that several windows share counted in each.
         positions: Scored positions.
         reading_seconds: Processor time to read and tokenize all of it; None where no sample could be timed.
+        selection_tokens: Tokens of the selection windows, as of the evaluation windows.
+        selection_positions: Their scored positions.
     """
 
     known_by: Literal["counted", "sampled", "assumed"]
@@ -54,6 +56,8 @@ class TextSize:
     evaluation_tokens: int
     positions: int
     reading_seconds: float | None = None
+    selection_tokens: int = 0
+    selection_positions: int = 0
 
     @property
     def calibration_tokens(self) -> int:
@@ -83,6 +87,8 @@ def counted_text(stage_output: Path) -> TextSize:
         evaluation_windows=len(windows),
         evaluation_tokens=len(windows.tokens),
         positions=evaluation.scored_positions,
+        selection_tokens=len(load_windows(stage_output / SELECTION_FILE).tokens),
+        selection_positions=accounting.splits["selection"].scored_positions,
     )
 
 
@@ -109,6 +115,8 @@ def estimated_text(params: DataParams, tokenizer: Path | None) -> TextSize:
     drawn = min(documents, max(need.tokens / length, need.windows / pieces, float(need.documents)))
     available = int(drawn * length * params.calibration_share) // params.calibration_length
     windows = min(float(params.evaluation_windows), drawn * params.evaluation_share * pieces)
+    selection = min(float(params.evaluation_windows), drawn * params.selection_share * pieces)
+    beside = selection / windows if windows else 0.0
     own_tokens = windows * length / pieces
     shared = (params.evaluation_length - params.evaluation_stride) * (1 - 1 / pieces)
     reading = sum(s.scale * (s.reading + s.tokenizing * drawn / documents) for s in samples)
@@ -121,6 +129,8 @@ def estimated_text(params: DataParams, tokenizer: Path | None) -> TextSize:
         evaluation_tokens=round(own_tokens + windows * shared),
         positions=max(0, round(own_tokens - windows)),
         reading_seconds=None if tokenizer is None else reading,
+        selection_tokens=round(beside * (own_tokens + windows * shared)),
+        selection_positions=max(0, round(beside * (own_tokens - windows))),
     )
 
 

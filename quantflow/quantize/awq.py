@@ -101,5 +101,8 @@ def scaled_loss(
     rounded = round_to_grid(groups, fit_grid(groups, kind)).reshape(weight.shape)
     error = rounded.div_(scale).sub_(weight)
     if statistics.sample is not None:
-        return float((error @ statistics.sample.T).square_().sum())
-    return float((error @ statistics.gram).mul_(error).sum())
+        by_row = (error @ statistics.sample.T).square_().sum(-1)
+    else:
+        by_row = (error @ statistics.gram).mul_(error).sum(-1)
+    # By rows first: a sum over everything is cut up by the number of threads, and ends in other last bits.
+    return float(by_row.sum())

@@ -24,11 +24,7 @@ from quantflow.quantize.gptq import quantize_gptq
 from quantflow.quantize.grid import GridKind, fit_grid, search_grid
 from quantflow.quantize.params import Scheme
 from quantflow.quantize.rtn import quantize_rtn
-from quantflow.quantize.search_space import SHRINKS
-
-# Clipping query and key weights moves attention logits as a whole, which their outputs' error does not
-# show; AutoAWQ leaves them alone for the same reason.
-NEVER_CLIPPED = ("q_proj", "k_proj", "qkv_proj")
+from quantflow.quantize.search_space import NEVER_CLIPPED, SHRINKAGE, SHRINKS
 
 
 @dataclass(frozen=True)
@@ -78,8 +74,7 @@ def quantize_block(
     """Choose channel scales unit by unit where a scheme has them, then round every linear.
 
     Args:
-        block: A block with its lossless weights and the statistics of its units' inputs, whose Gram matrices
-            are destroyed.
+        block: A block with its lossless weights and the statistics of its units' inputs, which are used up.
         family: Its units and folds.
         schemes: What to quantize in.
         stored_as: Dtype of the artifact's norms.
@@ -110,9 +105,10 @@ def quantize_block(
     notices: list[Notice] = []
     for unit in family.units:
         work = _UnitWork(prefix, unit, {n: weights[n] for n in family.units[unit]}, folds, results, notices)
+        statistics = block.statistics.pop(unit, None)  # a Gram matrix can be half of all that is held
         with _named(f"{prefix}.{unit}"):
-            _look_at(work, block.statistics.get(unit), schemes)
-            _round_unit(work, block.statistics.get(unit), schemes)
+            _look_at(work, statistics, schemes)
+            _round_unit(work, statistics, schemes)
     return results, tuple(notices)
 
 
@@ -199,7 +195,7 @@ def _compensate(work: _UnitWork, gram: Tensor, schemes: Sequence[Scheme]) -> Non
         scale = work.scale(alike[0])
         if scale is not None:
             matrix.div_(scale).div_(scale.unsqueeze(1))
-        factor = factorize(matrix, damping=damping, by_activation=by_activation)
+        factor = factorize(matrix, damping=damping, by_activation=by_activation, shrinkage=SHRINKAGE)
         if factor.tries:
             work.notice("damping-raised", factor.damping)
         for scheme in alike:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from quantflow.errors import RecipeError, SourceError
 from quantflow.formats.layouts import LAYOUTS
+from quantflow.model.build import family_at
 from quantflow.model.config import load_config
-from quantflow.model.families import family_of
+from quantflow.model.families import Family
 from quantflow.model.units import kept_units, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
@@ -29,12 +30,15 @@ def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter:
     Writes `check.json`: the linears that will be quantized, with their shapes.
 
     Raises:
-        RecipeError: The architecture is not supported, `keep` names what is no unit, a layer that is to be
-            quantized does not suit a group size or a format, or windows are longer than the model's context.
+        RecipeError: The architecture is not supported or is none that a method works on, `keep` names what is
+            no unit, a layer that is to be quantized does not suit a group size or a format, or windows are
+            longer than the model's context.
         SourceError: A linear or a block of the architecture is missing.
     """
     checkpoint = load_checkpoint(inputs["source"])
-    family = family_of(checkpoint.model_type)
+    family = family_at(checkpoint.folder, checkpoint.model_type)
+    methods = {f"{key}.method": artifact.scheme.method for key, artifact in params.artifacts.items()}
+    _check_methods(methods, family, reporter)
     reader = SafetensorsReader(checkpoint.folder)
     prefix = f"{family.blocks}."
     blocks = {
@@ -60,6 +64,28 @@ def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter:
         _tell_kernels(key, artifact, reporter)
     content = {linear: list(shape) for linear, shape in shapes.items()}
     (output / "check.json").write_text(json.dumps({"linears": content}, indent=1, sort_keys=True))
+
+
+def _check_methods(methods: Mapping[str, str], family: Family, reporter: Reporter) -> None:
+    """Refuse AWQ where no scale can be folded, and tell where only some units can be scaled."""
+    scaled = {fold.unit for fold in family.folds}
+    unscaled = [unit for unit in family.units if unit not in scaled]
+    for key, method in methods.items():
+        if not method.startswith("awq") or not unscaled:
+            continue
+        if not scaled:
+            raise RecipeError(
+                f"{method} moves scales into what comes before each layer, and where that is is known of "
+                f"listed architectures only, of which {family.model_type!r} is none",
+                where=key,
+                hint="gptq and rtn work on it.",
+            )
+        reporter.event(
+            "awq-without-scales",
+            f"No norm comes before {', '.join(unscaled)} in a block of {family.model_type}: {method} "
+            "searches no scales there and clips only.",
+            units=list(unscaled),
+        )
 
 
 def _check_context(context: int | None, window_lengths: Mapping[str, int]) -> None:

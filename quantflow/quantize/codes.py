@@ -12,6 +12,9 @@ from quantflow.errors import StoreError
 from quantflow.model.safetensors_file import SafetensorsFile, TensorSpec, write_safetensors
 from quantflow.quantize.grid import Grid, encode
 
+# Weights that are encoded together, so that what it takes besides is small.
+ENCODED_AT_ONCE = 1 << 20
+
 
 @dataclass(frozen=True)
 class LinearCodes:
@@ -86,14 +89,19 @@ def dequantize(codes: LinearCodes) -> Tensor:
 
 def grid_codes(weight: Tensor, grid: Grid) -> LinearCodes:
     """The nearest codes of a weight `[out, in]` on a grid of consecutive groups, in main memory."""
-    groups = weight.reshape(*grid.scales.shape, -1)
-    q = encode(groups, grid).to(torch.uint8).reshape(weight.shape)
+    q = torch.empty(weight.shape, dtype=torch.uint8)
+    group_size = weight.shape[1] // grid.scales.shape[1]
+    rows = max(1, ENCODED_AT_ONCE // weight.shape[1])
+    for begin in range(0, len(weight), rows):
+        part = slice(begin, begin + rows)
+        own = Grid(grid.scales[part], grid.zero_points[part], grid.bits)
+        q[part] = encode(weight[part].reshape(*own.scales.shape, group_size), own).reshape(q[part].shape)
     return LinearCodes(
-        q=q.cpu(),
+        q=q,
         scales=grid.scales.half().cpu(),
         zero_points=grid.zero_points.to(torch.uint8).cpu(),
         bits=grid.bits,
-        group_size=groups.shape[-1],
+        group_size=group_size,
     )
 
 
@@ -133,20 +141,34 @@ def load_block(path: Path) -> BlockCodes:
         StoreError: If the file is missing or is not such a file.
     """
     file = SafetensorsFile(path, error=StoreError)
-    linears = {
-        name: LinearCodes(
-            q=file.read(f"q:{name}"),
-            scales=file.read(f"scales:{name}"),
-            zero_points=file.read(f"zero_points:{name}"),
-            bits=grid["bits"],
-            group_size=grid["group_size"],
-            group_index=file.read(f"group_index:{name}") if f"group_index:{name}" in file.specs else None,
-        )
-        for name, grid in _grids(file).items()
-    }
+    linears = {name: _linear(file, name, grid) for name, grid in _grids(file).items()}
     prefix = "fold:"
     folds = {name.removeprefix(prefix): file.read(name) for name in file.specs if name.startswith(prefix)}
     return BlockCodes(linears=linears, folds=folds)
+
+
+def load_linear(path: Path, name: str) -> LinearCodes:
+    """The codes of one linear in a file of `save_block`.
+
+    Raises:
+        StoreError: If the file is missing, is not such a file, or has none for this linear.
+    """
+    file = SafetensorsFile(path, error=StoreError)
+    grids = _grids(file)
+    if name not in grids:
+        raise StoreError(f"has no codes of {name}", where=str(path))
+    return _linear(file, name, grids[name])
+
+
+def _linear(file: SafetensorsFile, name: str, grid: Mapping[str, int]) -> LinearCodes:
+    return LinearCodes(
+        q=file.read(f"q:{name}"),
+        scales=file.read(f"scales:{name}"),
+        zero_points=file.read(f"zero_points:{name}"),
+        bits=grid["bits"],
+        group_size=grid["group_size"],
+        group_index=file.read(f"group_index:{name}") if f"group_index:{name}" in file.specs else None,
+    )
 
 
 def _grids(file: SafetensorsFile) -> dict[str, dict[str, int]]:

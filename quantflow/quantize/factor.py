@@ -1,15 +1,14 @@
 """The Cholesky factor that GPTQ rounds by: made in place, damped until it exists, one for all of a unit."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from quantflow.errors import QuantizationError
+from quantflow.quantize.sizes import PANEL
 
-# Columns that are factorised together: wide enough for matrix products, and what they need beside the matrix
-# stays small.
-PANEL = 256
 # Damping is multiplied by this for each new try, as often as this.
 HARDER, TRIES = 10.0, 5
 
@@ -34,7 +33,7 @@ class Factor:
     tries: int
 
 
-def factorize(gram: Tensor, *, damping: float, by_activation: bool = False) -> Factor:
+def factorize(gram: Tensor, *, damping: float, by_activation: bool = False, shrinkage: float = 0.0) -> Factor:
     """Factor a Gram matrix in place, which is destroyed by it.
 
     Args:
@@ -42,14 +41,14 @@ def factorize(gram: Tensor, *, damping: float, by_activation: bool = False) -> F
         damping: Part of the diagonal's mean that is added to the diagonal; raised as long as the matrix will
             not factor.
         by_activation: Whether the loudest inputs are rounded first (desc_act) instead of the first.
+        shrinkage: Part of all that is off the diagonal that is taken away: correlations between inputs count
+            for that much less, how loud each input is for as much as before.
 
     Raises:
         QuantizationError: The matrix is not finite, or does not factor however much it is damped.
     """
     diagonal = gram.diagonal().clone()
-    if not bool(torch.isfinite(diagonal).all()) or not all(
-        bool(torch.isfinite(rows).all()) for rows in gram.split(PANEL)
-    ):
+    if not all(bool(torch.isfinite(gram[panel]).all()) for panel in _panels(len(gram))):
         raise QuantizationError("the Gram matrix of its input holds NaN or infinite values")
     size = len(diagonal)
     order = (
@@ -58,6 +57,8 @@ def factorize(gram: Tensor, *, damping: float, by_activation: bool = False) -> F
         else torch.arange(size, device=gram.device)
     )
     columns = order.flip(0)
+    if shrinkage:
+        gram.mul_(1 - shrinkage)
     _permute(gram, columns)
     diagonal = diagonal[columns]
     # Inputs that never were anything at all are rounded to nearest, whatever their damping.
@@ -74,10 +75,15 @@ def factorize(gram: Tensor, *, damping: float, by_activation: bool = False) -> F
 
 def _permute(matrix: Tensor, order: Tensor) -> None:
     """matrix[order][:, order], in place."""
-    for rows in matrix.split(PANEL):
-        rows.copy_(rows[:, order])
-    for columns in matrix.split(PANEL, dim=1):
-        columns.copy_(columns[order])
+    for panel in _panels(len(matrix)):
+        matrix[panel] = matrix[panel][:, order]
+    for panel in _panels(len(matrix)):
+        matrix[:, panel] = matrix[:, panel][order]
+
+
+def _panels(size: int) -> Iterator[slice]:
+    for begin in range(0, size, PANEL):
+        yield slice(begin, min(begin + PANEL, size))
 
 
 def _restore(matrix: Tensor) -> None:

@@ -52,9 +52,10 @@ def scaled_weight(
         folds: Unit → its fold.
         scales: Unit → its scale.
     """
-    if unit in scales:
-        weight = weight * scales[unit]
-    for fold in folds.values():
-        if fold.into == name:
-            weight = weight / divisor(fold, scales[fold.unit], len(weight)).unsqueeze(1)
-    return weight
+    after = [fold for fold in folds.values() if fold.into == name]
+    if unit not in scales and not after:
+        return weight
+    scaled = weight * scales[unit] if unit in scales else weight.clone()
+    for fold in after:
+        scaled.div_(divisor(fold, scales[fold.unit], len(weight)).unsqueeze(1))
+    return scaled

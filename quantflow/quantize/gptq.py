@@ -17,9 +17,7 @@ from quantflow.quantize.codes import LinearCodes
 from quantflow.quantize.factor import Factor
 from quantflow.quantize.grid import Grid, GridKind, fit_grid, search_grid
 from quantflow.quantize.search_space import SHRINKS
-
-# Columns whose sums over all columns before are brought up to date together, in one matrix product.
-BLOCK = 128
+from quantflow.quantize.sizes import BLOCK
 
 
 def quantize_gptq(

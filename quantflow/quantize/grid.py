@@ -9,6 +9,8 @@ from quantflow.errors import QuantizationError
 
 # Smallest positive float16: a group of (almost) zeros still needs a scale that its zeros survive division by.
 SMALLEST_SCALE = 2.0**-24
+# Weights whose grids are searched together: what that takes besides stays within a processor's cache.
+SEARCHED_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,7 @@ def fit_grid(groups: Tensor, kind: GridKind, shrink: float | Tensor = 1.0) -> Gr
         kind: Width, symmetry and range of zero points.
         shrink: Part of the range to span (below 1 clips the largest weights); a number or `[out, groups]`.
     """
-    if kind.symmetric:
-        # Codes reach half a step further down than up; AutoGPTQ divides the range evenly among them too.
-        scales = _stored(2 * groups.abs().amax(-1) * shrink / kind.levels)
-        return Grid(scales, torch.full_like(scales, 2 ** (kind.bits - 1)), kind.bits)
-    top = groups.amax(-1).clamp(min=0) * shrink
-    bottom = groups.amin(-1).clamp(max=0) * shrink
-    scales = _stored((top - bottom) / kind.levels)
-    zero_points = torch.round(-bottom / scales).clamp(0, kind.levels)
-    low = kind.lowest_zero_point
-    if low:
-        # With its zero point raised, the grid has to reach as far up with fewer steps.
-        raised = torch.maximum(scales, _stored(top / (kind.levels - low)))
-        scales = torch.where(zero_points < low, raised, scales)
-        zero_points = zero_points.clamp(min=low)
-    return Grid(scales, zero_points, kind.bits)
+    return _spanning(*_range(groups), kind, shrink)
 
 
 def encode(groups: Tensor, grid: Grid) -> Tensor:
@@ -96,21 +84,53 @@ def search_grid(
         weighting: `[groups, group_size, group_size]` M: the error of a group is Δw·M·Δwᵀ; or `[groups,
             group_size]`, M's diagonal where it has nothing else. None for ‖Δw‖².
     """
-    best = torch.ones(groups.shape[:2], dtype=groups.dtype, device=groups.device)
+    rows = max(1, SEARCHED_AT_ONCE // (groups.shape[1] * groups.shape[2]))
+    parts = [groups[begin : begin + rows] for begin in range(0, len(groups), rows)]
+    grids = [_search(part, kind, shrinks, weighting) for part in parts]
+    scales = torch.cat([grid.scales for grid in grids])
+    return Grid(scales, torch.cat([grid.zero_points for grid in grids]), kind.bits)
+
+
+def _search(groups: Tensor, kind: GridKind, shrinks: tuple[float, ...], weighting: Tensor | None) -> Grid:
+    bottom, top = _range(groups)
+    best = torch.ones_like(bottom)
     least = torch.full_like(best, torch.inf)
     for shrink in shrinks:
-        error = round_to_grid(groups, fit_grid(groups, kind, shrink)) - groups
+        grid = _spanning(bottom, top, kind, shrink)
+        low, scales = -grid.zero_points.unsqueeze(-1), grid.scales.unsqueeze(-1)
+        error = (groups / scales).round_().clamp_(low, low + kind.levels).mul_(scales).sub_(groups)
         if weighting is None:
-            loss = error.square().sum(-1)
+            loss = error.square_().sum(-1)
         elif weighting.dim() == 2:
-            loss = error.square().mul_(weighting).sum(-1)
+            loss = error.square_().mul_(weighting).sum(-1)
         else:
             error = error.transpose(0, 1)
-            loss = ((error @ weighting) * error).sum(-1).transpose(0, 1)
+            loss = (error @ weighting).mul_(error).sum(-1).transpose(0, 1)
         better = loss < least
         least = torch.where(better, loss, least)
         best = torch.where(better, shrink, best)
-    return fit_grid(groups, kind, best)
+    return _spanning(bottom, top, kind, best)
+
+
+def _range(groups: Tensor) -> tuple[Tensor, Tensor]:
+    """Lowest and highest weight of every group, zero included, `[out, groups]` each."""
+    return groups.amin(-1).clamp_(max=0), groups.amax(-1).clamp_(min=0)
+
+
+def _spanning(bottom: Tensor, top: Tensor, kind: GridKind, shrink: float | Tensor) -> Grid:
+    if kind.symmetric:
+        # Codes reach half a step further down than up; AutoGPTQ divides the range evenly among them too.
+        scales = _stored(2 * torch.maximum(-bottom, top) * shrink / kind.levels)
+        return Grid(scales, torch.full_like(scales, 2 ** (kind.bits - 1)), kind.bits)
+    scales = _stored((top - bottom) * shrink / kind.levels)
+    zero_points = torch.round(-bottom * shrink / scales).clamp_(0, kind.levels)
+    low = kind.lowest_zero_point
+    if low:
+        # With its zero point raised, the grid has to reach as far up with fewer steps.
+        raised = torch.maximum(scales, _stored(top * shrink / (kind.levels - low)))
+        scales = torch.where(zero_points < low, raised, scales)
+        zero_points = zero_points.clamp(min=low)
+    return Grid(scales, zero_points, kind.bits)
 
 
 def _stored(scales: Tensor) -> Tensor:

@@ -83,9 +83,29 @@ class QuantizeParams(StageParams):
     Attributes:
         candidates: What weights are quantized in, one after the other from one calibration; each once.
         device: `cpu` or `cuda`.
+        calibration_dtype: What the products of the calibration forward are computed in.
         batch_tokens: Calibration tokens that pass a block at once, at most (at least one window does).
     """
 
     candidates: tuple[Scheme, ...]
     device: Literal["cpu", "cuda"]
+    calibration_dtype: Literal["float32", "bfloat16"] = "float32"
+    batch_tokens: int = Field(gt=0)
+
+
+class RefineParams(StageParams):
+    """Parameters of an artifact's refine stage.
+
+    Attributes:
+        scheme: The scheme of the codes that are refined.
+        keep: Names or patterns of units that stay as they are.
+        device: `cpu` or `cuda`.
+        calibration_dtype: What the products of the calibration forwards are computed in.
+        batch_tokens: Tokens that pass a block at once, at most (at least one window does).
+    """
+
+    scheme: Scheme
+    keep: tuple[str, ...]
+    device: Literal["cpu", "cuda"]
+    calibration_dtype: Literal["float32", "bfloat16"] = "float32"
     batch_tokens: int = Field(gt=0)

@@ -1,4 +1,4 @@
-"""What the quantize stage tells of itself: searches and notices by block, and the sum of them."""
+"""What the quantize stage remembers of each block that is done, and the events that come of it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.block import Notice, QuantizedBlock
 
-RECORD_FILE = "quantize.json"
 MESSAGES: Mapping[str, str] = {
     "dead-channels": "{units} units have input channels ({sum} in all) that are zero on every calibration "
     "token; their weights are rounded to nearest, as the text says nothing of them.",
@@ -23,37 +20,6 @@ MESSAGES: Mapping[str, str] = {
     "much as {max:g}).",
 }
 """Code of a notice → what its event says."""
-
-
-class QuantizeRecord(BaseModel):
-    """What quantizing took and found.
-
-    Attributes:
-        calibration_tokens: Tokens that passed the blocks; 0 where nothing needed them.
-        forwards: Whole forwards over these tokens, as the share of the arithmetic that was done.
-        bytes_read: Bytes of weights read.
-        weight_bytes: Bytes of weights there are.
-        searches: Id of a scheme → unit → exponent and relative loss of its scale search.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    calibration_tokens: int
-    forwards: float
-    bytes_read: int
-    weight_bytes: int
-    searches: Mapping[str, Mapping[str, Mapping[str, float]]]
-
-
-def save_record(output: Path, record: QuantizeRecord) -> None:
-    """Write quantize.json."""
-    text = json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True)
-    (output / RECORD_FILE).write_text(text, encoding="utf-8")
-
-
-def load_record(stage_output: Path) -> QuantizeRecord:
-    """Read what a stage that quantizes wrote."""
-    return QuantizeRecord.model_validate_json((stage_output / RECORD_FILE).read_text(encoding="utf-8"))
 
 
 class BlockRecords:

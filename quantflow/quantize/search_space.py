@@ -11,3 +11,9 @@ SAMPLED_ROWS = 512
 SAMPLED_TOKENS = 1024
 # Parts of a group's range tried by the clip and MSE searches; AutoAWQ stops at half the range too.
 SHRINKS = tuple(1 - 0.05 * step for step in range(11))
+# Clipping query and key weights moves attention logits as a whole, which their outputs' error does not show;
+# AutoAWQ leaves them alone for the same reason.
+NEVER_CLIPPED = ("q_proj", "k_proj", "qkv_proj")
+# Part of the correlations between inputs that GPTQ leaves out of account: they hang on the text more than how
+# loud each input is does; making up for errors by them fits the calibration text at the cost of other text.
+SHRINKAGE = 0.2

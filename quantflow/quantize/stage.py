@@ -10,14 +10,16 @@ import torch
 from quantflow.calibrate.stream import CalibratedBlock, bare_blocks, calibrate_blocks
 from quantflow.data.windows import load_windows
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.forward import SPILL_BYTES, BlockPass
+from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
 from quantflow.model.weights import CountingReader
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.block import quantize_block
 from quantflow.quantize.codes import block_file, save_block
+from quantflow.quantize.outcome import QuantizeRecord, save_quantize_record
 from quantflow.quantize.params import QuantizeParams
-from quantflow.quantize.record import BlockRecords, QuantizeRecord, report_notices, save_record
+from quantflow.quantize.record import BlockRecords, report_notices
+from quantflow.quantize.sizes import SPILL_BYTES
 from quantflow.source.checkpoint import load_checkpoint
 
 
@@ -38,9 +40,13 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     for scheme in params.candidates:
         block_file(output, scheme.id, 0).parent.mkdir(parents=True, exist_ok=True)
     calibrates = any(scheme.method != "rtn" for scheme in params.candidates)
-    opened = _calibrated(decoder, batches, reporter) if calibrates else _bare(decoder, records, reporter)
-    with opened as blocks:
-        embedding_bytes = before = reader.bytes_read
+    products = getattr(torch, params.calibration_dtype)
+    opened = (
+        _calibrated(decoder, batches, products, reporter) if calibrates else _bare(decoder, records, reporter)
+    )
+    with opened as (first, blocks):
+        # What is read before the first block counts with it; after an interruption it has been counted.
+        before = reader.bytes_read if first else 0
         for block in blocks:
             results, notices = quantize_block(
                 block,
@@ -48,50 +54,52 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
                 params.candidates,
                 stored_as=getattr(torch, checkpoint.half_dtype),
             )
-            for scheme, result in results.items():
-                save_block(block_file(output, scheme, block.index), result.codes)
+            for scheme_id, result in results.items():
+                save_block(block_file(output, scheme_id, block.index), result.codes)
             prefix = decoder.family.block_name(block.index)
             records.keep(block.index, prefix, results, notices, reader.bytes_read - before)
             before = reader.bytes_read
+            del results  # the next block's forward does without them
     done = records.load(decoder.num_blocks)
     report_notices([notice for block in done for notice in block["notices"]], reporter)
     record = QuantizeRecord(
         calibration_tokens=sum(batch.numel() for batch in batches) if calibrates else 0,
-        forwards=len(done) * (1 - _head_share(decoder)) / decoder.num_blocks if calibrates else 0.0,
-        bytes_read=embedding_bytes + sum(block["bytes_read"] for block in done),
+        forwards=len(done) * (1 - head_share(decoder)) / decoder.num_blocks if calibrates else 0.0,
+        bytes_read=sum(block["bytes_read"] for block in done),
         weight_bytes=sum(reader.spec(name).bytes for name in reader.names()),
         searches={
             scheme.id: {unit: found for block in done for unit, found in block["searches"][scheme.id].items()}
             for scheme in params.candidates
         },
     )
-    save_record(output, record)
+    save_quantize_record(output, record)
 
 
 @contextmanager
 def _calibrated(
-    decoder: StreamedDecoder, batches: list[torch.Tensor], reporter: Reporter
-) -> Generator[Generator[CalibratedBlock]]:
-    progress = PassProgress(reporter.progress_folder)
-    states = BlockPass(decoder, batches, progress, spill_bytes=SPILL_BYTES)
+    decoder: StreamedDecoder, batches: list[torch.Tensor], products: torch.dtype, reporter: Reporter
+) -> Generator[tuple[int, Generator[CalibratedBlock]]]:
+    progress = PassProgress(reporter)
+    states = BlockPass(decoder, batches, progress, products, spill_bytes=SPILL_BYTES)
     what = "Calibrating and quantizing"
     if states.passed:
         what += f", going on after block {states.passed} of {decoder.num_blocks}"
     with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
         advance(states.passed * len(batches))
-        yield calibrate_blocks(states, decoder.family.units, advance)
+        yield states.passed, calibrate_blocks(states, decoder.family.units, advance)
 
 
 @contextmanager
 def _bare(
     decoder: StreamedDecoder, records: BlockRecords, reporter: Reporter
-) -> Generator[Generator[CalibratedBlock]]:
+) -> Generator[tuple[int, Generator[CalibratedBlock]]]:
     with reporter.track("Rounding", decoder.num_blocks) as advance:
-        advance(records.done())
-        yield bare_blocks(decoder, records.done(), advance)
+        first = records.done()
+        advance(first)
+        yield first, bare_blocks(decoder, first, advance)
 
 
-def _head_share(decoder: StreamedDecoder) -> float:
+def head_share(decoder: StreamedDecoder) -> float:
     """Share of the head in a forward's arithmetic, attention's products not counted."""
     head = decoder.vocab_size * decoder.hidden_size
     inside = f"{decoder.family.blocks}."

@@ -98,6 +98,11 @@ class GptqArtifact(_QuantizedArtifact):
         "and the better of the two by KL on the selection documents is taken. Default: true.",
     )
 
+    @property
+    def refines(self) -> bool:
+        """Whether its codes are made once more."""
+        return self.refine and self.method == "gptq"
+
     @model_validator(mode="after")
     def _without_idle_keys(self) -> Self:
         """Refuse keys that rounding to nearest does not look at: who sets them expects something of them."""

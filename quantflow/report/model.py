@@ -10,6 +10,7 @@ from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
+from quantflow.quantize.outcome import RefineRecord
 
 
 class _Part(BaseModel):
@@ -49,6 +50,9 @@ class ArtifactReport(_Part):
         bytes: Size of its files together; None where it was not made.
         verdict: The gate's verdict, the worst of its criteria's.
         measurements: Measured of what was read back from disk; None where it was not.
+        yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
+            it was not, or the artifact is just that.
+        refinement: Whether GPTQ's sequential pass was any better; None where there was none.
     """
 
     name: str
@@ -59,6 +63,8 @@ class ArtifactReport(_Part):
     bytes: int | None
     verdict: Verdict
     measurements: Measurement | None
+    yardstick: Measurement | None = None
+    refinement: RefineRecord | None = None
 
 
 class BaselineReport(_Part):

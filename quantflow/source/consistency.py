@@ -32,15 +32,16 @@ def check_config(folder: Path, reader: SafetensorsReader) -> None:
     config = load_config(folder)
     where = str(folder / CONFIG_FILE)
     family = FAMILIES.get(config.model_type)
-    _check_blocks(int(config.num_hidden_layers), blocks_of(family, reader), where)
+    hidden = _size(config, "hidden_size", where)
+    _check_blocks(_size(config, "num_hidden_layers", where), blocks_of(family, reader), where)
     embedding = _spec(reader, EMBEDDING) or _spec(reader, HEAD)  # of tied ones either may be stored
     if embedding is not None:
-        _agree(where, embedding, (int(config.vocab_size), int(config.hidden_size)))
+        _agree(where, embedding, (_size(config, "vocab_size", where), hidden))
     if family is None:  # what its tensors are called and how large they are, the built model says later
         return
     query, key_value = _attention_widths(config, where)
     sizes = linear_sizes(
-        hidden=int(config.hidden_size),
+        hidden=hidden,
         intermediate=int(config.intermediate_size),
         query=query,
         key_value=key_value,
@@ -69,6 +70,13 @@ def _check_blocks(claimed: int, found: int, where: str) -> None:
             where=where,
             hint="Files are missing, or config.json belongs to another model: get all files of one revision.",
         )
+
+
+def _size(config: Any, name: str, where: str) -> int:
+    value = getattr(config, name, None)
+    if type(value) is not int:
+        raise SourceError(f"config.json does not say what {name} is", where=where)
+    return value
 
 
 def _attention_widths(config: Any, where: str) -> tuple[int, int]:

@@ -7,12 +7,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from quantflow.calibrate import statistics
 from quantflow.calibrate.stream import CalibratedBlock, calibrate_blocks
 from quantflow.errors import QuantizationError
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
 from quantflow.model.weights import SafetensorsReader
+from tests.reporting import RecordingReporter
 from tests.tiny_models import random_model, tiny_config
 
 
@@ -26,7 +28,9 @@ def decoder_of(folder: Path) -> StreamedDecoder:
 
 
 def calibrated(decoder: StreamedDecoder, tmp_path: Path) -> Generator[CalibratedBlock]:
-    states = BlockPass(decoder, batches(), PassProgress(tmp_path / "progress"))
+    states = BlockPass(
+        decoder, batches(), PassProgress(RecordingReporter(progress_folder=tmp_path / "progress"))
+    )
     return calibrate_blocks(states, decoder.family.units, lambda batches: None)
 
 
@@ -48,10 +52,11 @@ def test_statistics_are_those_of_a_plain_forward(tmp_path: Path) -> None:
         blocks += 1
         for unit, linears in decoder.family.units.items():
             x = seen[f"model.layers.{block.index}.{linears[0]}"]
-            statistics = block.statistics[unit]
-            assert statistics.tokens == 6 * 32
-            torch.testing.assert_close(statistics.gram, x.T @ x, rtol=1e-4, atol=1e-3)
-            torch.testing.assert_close(statistics.mean_abs, x.abs().mean(0), rtol=1e-4, atol=1e-5)
+            found = block.statistics[unit]
+            assert found.tokens == 6 * 32
+            torch.testing.assert_close(found.gram, x.T @ x, rtol=1e-4, atol=1e-3)
+            torch.testing.assert_close(found.mean_abs, x.abs().mean(0), rtol=1e-4, atol=1e-5)
+            assert found.sample is None
     assert blocks == 3
 
 
@@ -92,5 +97,29 @@ def test_a_pass_goes_on_after_the_last_block_that_was_taken(tmp_path: Path) -> N
     second = {block.index: block for block in calibrated(decoder_of(folder), tmp_path / "cut")}
     assert sorted(second) == [1, 2]
     for index, block in second.items():
-        for unit, statistics in block.statistics.items():
-            assert torch.equal(statistics.gram, whole[index].statistics[unit].gram)
+        for unit, found in block.statistics.items():
+            assert torch.equal(found.gram, whole[index].statistics[unit].gram)
+
+
+def test_wide_inputs_keep_a_sample_of_evenly_spaced_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        statistics, "SAMPLED_TOKENS", 50
+    )  # fewer than channels; 6 · 32 tokens, so every fourth
+    decoder = decoder_of(random_model(tmp_path, tiny_config()))
+    hidden = torch.cat([decoder.embed(ids)[0] for ids in batches()])
+    with decoder.loaded_block(0) as block:
+        expected = block.get_submodule("input_layernorm")(hidden).reshape(-1, 64)[::4]
+    sample = next(calibrated(decoder, tmp_path)).statistics["qkv"].sample
+    assert sample is not None
+    torch.testing.assert_close(sample, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_gram_matrix_summed_up_by_panels_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = decoder_of(random_model(tmp_path, tiny_config()))
+    whole = next(calibrated(decoder, tmp_path / "a")).statistics
+    monkeypatch.setattr(statistics, "PANEL", 48)
+    panels = next(calibrated(decoder, tmp_path / "b")).statistics
+    for unit in whole:
+        torch.testing.assert_close(panels[unit].gram, whole[unit].gram, rtol=1e-5, atol=1e-4)

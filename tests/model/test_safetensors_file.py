@@ -195,3 +195,25 @@ def test_any_header_is_an_error_of_ours_or_describes_what_is_there(
     assert sum(spec.bytes for spec in file.specs.values()) == len(data)
     for name, spec in file.specs.items():
         assert file.read(name).shape == spec.shape
+
+
+def test_rows_are_read_without_the_rest(tmp_path: Path) -> None:
+    table = torch.arange(24, dtype=torch.float16).reshape(6, 4)
+    save_file({"table": table, "other": torch.ones(3)}, tmp_path / "model.safetensors")
+    file = SafetensorsFile(tmp_path / "model.safetensors")
+    assert torch.equal(file.read_rows("table", 2, 5), table[2:5])
+    assert file.read_rows("table", 6, 6).shape == (0, 4)
+    with pytest.raises(SourceError, match="has 6 rows, not 7"):
+        file.read_rows("table", 5, 7)
+
+
+def test_a_tensor_may_be_written_in_flat_pieces(tmp_path: Path) -> None:
+    table = torch.arange(24.0).reshape(6, 4)
+    spec, path = TensorSpec("table", torch.float32, (6, 4)), tmp_path / "x"
+    write_safetensors(path, [spec], [("table", table)], {})
+    whole = path.read_bytes()
+    write_safetensors(path, [spec], [("table", table.reshape(-1)[at : at + 10]) for at in (0, 10, 20)], {})
+    assert path.read_bytes() == whole
+    for wrong in (table.reshape(-1)[:20], torch.arange(25.0)):
+        with pytest.raises(ValueError, match="table"):
+            write_safetensors(path, [spec], [("table", wrong)], {})

@@ -25,8 +25,8 @@ from tests.tiny_run import write_recipe
 # benchmarks/plan.py.
 AIM = 0.25
 KINDS = (
-    "elementwise fresh rounding converting packing unpacking attention scoring comparing call block writing "
-    "reading hashing"
+    "bf16 elementwise fresh rounding converting packing unpacking attention scoring comparing call block "
+    "writing reading hashing"
 )
 SPEED = Speed(
     machine="test", imports=2.0, rates=dict.fromkeys([f"matmul-{n}" for n in (64, 256)] + KINDS.split(), 1e9)
@@ -67,7 +67,7 @@ def test_before_the_first_run_every_stage_was_never_run_and_is_estimated(
     write_recipe(tmp_path, tiny_llama)
     planned = plan(tmp_path)
     assert set(reasons(planned).values()) == {"never run"}
-    assert len(planned.to_run) == 9
+    assert len(planned.to_run) == 10
     for stage in planned.stages:
         assert stage.seconds is not None, stage.name
         assert stage.memory is not None
@@ -94,8 +94,9 @@ def test_a_changed_parameter_is_the_reason_where_it_counts_and_its_stage_further
     assert reasons(plan(again, "data.calibration.windows=4")) == {
         "data": "parameter calibration_windows: 8 → 4",
         "baseline": "input data",
-        "quantize:int4": "input data",
-        "assemble:int4": "input quantize:int4",
+        "quantize": "input data",
+        "assemble:int4": "input quantize",
+        "yardstick:int4": "input data; input baseline",
         "measure:int4": "input data; input baseline; input assemble:int4",
         "gate:int4": "input data; input baseline; input measure:int4",
     }
@@ -191,7 +192,7 @@ def test_a_wheel_that_is_not_here_leaves_everything_that_hangs_on_it_unknown(
     source = f"wheel://tiny-model==0.1/tiny_model/tiny.gguf#sha256={'a' * 64}"
     path.write_text(path.read_text().replace(str(tiny_llama), source))
     planned = {stage.name: stage for stage in plan(tmp_path).stages}
-    for name in ("source", "baseline", "quantize:int4", "assemble:int4", "measure:int4"):
+    for name in ("source", "baseline", "quantize", "assemble:int4", "measure:int4"):
         assert "not been fetched" in planned[name].unknown
         assert planned[name].seconds is None
     assert planned["gate:int4"].unknown == ""
@@ -222,7 +223,7 @@ def test_a_folder_that_may_only_be_read_can_be_planned_in(tmp_path: Path, tiny_l
     path = write_recipe(tmp_path / "recipe", tiny_llama)
     (tmp_path / "here").write_text("no folder, so nothing can be made in it")
     planned = make_plan(load_recipe(path), folder=tmp_path / "here")
-    assert len(planned.to_run) == 9
+    assert len(planned.to_run) == 10
 
 
 def test_planning_imports_neither_torch_nor_transformers(again: Path) -> None:
@@ -241,7 +242,7 @@ def test_planning_imports_neither_torch_nor_transformers(again: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, str(again)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stdout.split() == ["6", "False"], done.stderr
+    assert done.stdout.split() == ["7", "False"], done.stderr
 
 
 def test_stored_stages_teach_how_much_longer_their_kind_takes(finished: Path) -> None:

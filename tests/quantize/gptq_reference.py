@@ -16,7 +16,7 @@ def reference_gptq(
     by_activation: bool = False,
     static_groups: bool = False,
 ) -> Tensor:
-    """The rounded weight, float64 `[out, d_in]`: equation 2 and 3 of arXiv:2210.17323, one column at a time."""
+    """The rounded weight, float64 `[out, d_in]`: equations 2 and 3 of arXiv:2210.17323, column by column."""
     weight, gram = weight.double().clone(), gram.double().clone()
     size = weight.shape[1]
     gram += damping * gram.diagonal().mean() * torch.eye(size, dtype=torch.float64)

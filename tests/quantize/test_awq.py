@@ -2,16 +2,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from quantflow.quantize.awq import (
-    _scaled_loss,
-    channel_scale,
-    encode_linear,
-    search_grid,
-    search_scale,
-)
-from quantflow.quantize.grid import Grid, fit_grid, round_to_grid
+from quantflow.calibrate.statistics import InputStatistics
+from quantflow.quantize.awq import channel_scale, sampled_rows, scaled_loss, search_scale
+from quantflow.quantize.block import diagonal_blocks
+from quantflow.quantize.codes import dequantize, grid_codes
+from quantflow.quantize.grid import Grid, GridKind, fit_grid, round_to_grid, search_grid
+from quantflow.quantize.search_space import SHRINKS
 
 GROUP = 16
+KIND = GridKind(4)
 
 
 def problem(seed: int = 0, tokens: int = 400) -> tuple[Tensor, Tensor]:
@@ -20,6 +19,15 @@ def problem(seed: int = 0, tokens: int = 400) -> tuple[Tensor, Tensor]:
     x = torch.randn(tokens, 64, generator=generator)
     x[:, [3, 17, 40]] *= 30
     return torch.randn(24, 64, generator=generator), x
+
+
+def statistics(x: Tensor, sample: Tensor | None = None) -> InputStatistics:
+    return InputStatistics(x.T @ x, x.abs().mean(0), sample, len(x))
+
+
+def clipped(weight: Tensor, gram: Tensor) -> Grid:
+    groups = weight.reshape(weight.shape[0], -1, GROUP)
+    return search_grid(groups, KIND, SHRINKS, diagonal_blocks(gram, GROUP))
 
 
 def rounded(weight: Tensor, grid: Grid) -> Tensor:
@@ -35,18 +43,38 @@ def test_the_gram_loss_is_the_error_of_the_outputs(exponent: float) -> None:
     weight, x = problem()
     scale = channel_scale(x.abs().mean(0), exponent)
     scaled = weight * scale
-    direct = output_error(weight, rounded(scaled, fit_grid(scaled.reshape(24, -1, GROUP), 4)) / scale, x)
-    assert _scaled_loss(weight, x.T @ x, scale, 4, GROUP) == pytest.approx(direct, rel=1e-4)
+    direct = output_error(weight, rounded(scaled, fit_grid(scaled.reshape(24, -1, GROUP), KIND)) / scale, x)
+    assert scaled_loss(weight, statistics(x), scale, KIND, GROUP) == pytest.approx(direct, rel=1e-4)
+    assert scaled_loss(weight, statistics(x, x), scale, KIND, GROUP) == pytest.approx(direct, rel=1e-4)
+
+
+def test_sampled_tokens_vote_where_there_is_a_sample() -> None:
+    weight, x = problem()
+    other = statistics(x, 3 * x[::4])
+    scale = channel_scale(x.abs().mean(0), 0.5)
+    direct = output_error(
+        weight,
+        rounded(weight * scale, fit_grid((weight * scale).reshape(24, -1, GROUP), KIND)) / scale,
+        3 * x[::4],
+    )
+    assert scaled_loss(weight, other, scale, KIND, GROUP) == pytest.approx(direct, rel=1e-4)
+
+
+def test_rows_that_vote_are_spaced_as_in_one_stack_of_the_linears(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quantflow.quantize.awq.SAMPLED_ROWS", 7)
+    stack = torch.arange(50.0).unsqueeze(1)
+    for cut in (1, 7, 8, 25, 49):
+        assert torch.equal(sampled_rows([stack[:cut], stack[cut:]]), stack[::8])
 
 
 def test_the_scale_search_lowers_the_error_where_channels_are_loud() -> None:
     weight, x = problem()
-    choice = search_scale(weight, x.T @ x, x.abs().mean(0), bits=4, group_size=GROUP)
+    choice = search_scale([weight], statistics(x), kind=KIND, group_size=GROUP)
     assert choice.exponent > 0
     scaled = weight * choice.scale
-    plain = output_error(weight, rounded(weight, fit_grid(weight.reshape(24, -1, GROUP), 4)), x)
+    plain = output_error(weight, rounded(weight, fit_grid(weight.reshape(24, -1, GROUP), KIND)), x)
     found = output_error(
-        weight, rounded(scaled, fit_grid(scaled.reshape(24, -1, GROUP), 4)) / choice.scale, x
+        weight, rounded(scaled, fit_grid(scaled.reshape(24, -1, GROUP), KIND)) / choice.scale, x
     )
     assert found < 0.5 * plain
     assert choice.loss == pytest.approx(found / plain, rel=1e-3)
@@ -55,9 +83,9 @@ def test_the_scale_search_lowers_the_error_where_channels_are_loud() -> None:
 def test_the_scale_search_finds_what_trying_every_exponent_finds() -> None:
     for seed in range(5):
         weight, x = problem(seed)
-        gram, mean_abs = x.T @ x, x.abs().mean(0)
-        choice = search_scale(weight, gram, mean_abs, bits=4, group_size=GROUP)
-        losses = [_scaled_loss(weight, gram, channel_scale(mean_abs, k / 20), 4, GROUP) for k in range(20)]
+        own, mean_abs = statistics(x), x.abs().mean(0)
+        choice = search_scale([weight], own, kind=KIND, group_size=GROUP)
+        losses = [scaled_loss(weight, own, channel_scale(mean_abs, k / 20), KIND, GROUP) for k in range(20)]
         assert choice.loss * losses[0] <= 1.05 * min(losses)
 
 
@@ -69,28 +97,31 @@ def test_quiet_and_dead_channels_get_finite_scales() -> None:
     assert (scale > 0).all()
 
 
+def test_an_input_that_is_zero_throughout_is_not_scaled() -> None:
+    weight, x = problem()
+    choice = search_scale([weight], statistics(0 * x), kind=KIND, group_size=GROUP)
+    assert torch.equal(choice.scale, torch.ones(64))
+
+
 def test_clipping_is_never_worse_within_groups_than_spanning_the_range() -> None:
     weight, x = problem()
     weight[:, 8] *= 6
     gram = x.T @ x
-    clipped = rounded(weight, search_grid(weight, gram, bits=4, group_size=GROUP))
-    spanned = rounded(weight, search_grid(weight, gram, bits=4, group_size=GROUP, clip=False))
+    found = rounded(weight, clipped(weight, gram))
+    spanned = rounded(weight, fit_grid(weight.reshape(24, -1, GROUP), KIND))
 
     def within_groups(quantized: Tensor) -> Tensor:
         error = (quantized - weight).reshape(24, -1, GROUP)
         blocks = torch.stack([gram[i : i + GROUP, i : i + GROUP] for i in range(0, 64, GROUP)])
         return torch.einsum("oga,gab,ogb->og", error, blocks, error)
 
-    assert (within_groups(clipped) <= within_groups(spanned) * (1 + 1e-4)).all()
-    assert within_groups(clipped).sum() < 0.99 * within_groups(spanned).sum()
+    assert (within_groups(found) <= within_groups(spanned) * (1 + 1e-4)).all()
+    assert within_groups(found).sum() < 0.99 * within_groups(spanned).sum()
 
 
 def test_codes_stand_for_the_rounded_weights() -> None:
     weight, x = problem()
-    grid = search_grid(weight, x.T @ x, bits=4, group_size=GROUP)
-    codes = encode_linear(weight, grid)
-    assert codes.dtype == torch.uint8
-    values = (codes.float().reshape(24, -1, GROUP) - grid.zero_points.unsqueeze(-1)) * grid.scales.unsqueeze(
-        -1
-    )
-    assert torch.equal(values.reshape(24, 64), rounded(weight, grid))
+    grid = clipped(weight, x.T @ x)
+    codes = grid_codes(weight, grid)
+    assert codes.q.dtype == torch.uint8
+    assert torch.equal(dequantize(codes), rounded(weight, grid))

@@ -13,12 +13,15 @@ from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
 from quantflow.model.weights import SafetensorsReader
-from quantflow.quantize.block import QuantizedBlock, quantize_block_awq
+from quantflow.quantize.block import QuantizedBlock, quantize_block
 from quantflow.quantize.codes import dequantize
-from quantflow.quantize.grid import fit_grid, round_to_grid
+from quantflow.quantize.grid import GridKind, fit_grid, round_to_grid
+from quantflow.quantize.params import Scheme
+from tests.reporting import RecordingReporter
 from tests.tiny_models import random_model, tiny_config
 
 GROUP = 32
+AWQ = Scheme(method="awq", bits=4, group_size=GROUP)
 LOUD = [3, 20, 41]
 
 
@@ -68,17 +71,17 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     decoder = StreamedDecoder(folder, SafetensorsReader(folder))
     UNITS.update(decoder.family.units)
     ids = torch.randint(0, 400, (8, 64), generator=torch.Generator().manual_seed(0))
-    states = BlockPass(decoder, [ids], PassProgress(folder / "progress"))
+    states = BlockPass(decoder, [ids], PassProgress(RecordingReporter(progress_folder=folder / "progress")))
     for block in calibrate_blocks(states, decoder.family.units, lambda blocks: None):
         weights = {n: block.module.get_submodule(n).get_parameter("weight") for n in decoder.family.linears}
-        grams = {unit: statistics.gram for unit, statistics in block.statistics.items()}
-        result = quantize_block_awq(block, decoder.family, bits=4, group_size=GROUP, stored_as=torch.float32)
-    return Problem(result, weights, grams)
+        grams = {unit: statistics.gram.clone() for unit, statistics in block.statistics.items()}
+        results, _ = quantize_block(block, decoder.family, [AWQ], stored_as=torch.float32)
+    return Problem(results[AWQ.id], weights, grams)
 
 
 def rounded(weight: Tensor) -> Tensor:
     groups = weight.reshape(weight.shape[0], -1, GROUP)
-    return round_to_grid(groups, fit_grid(groups, 4)).reshape(weight.shape)
+    return round_to_grid(groups, fit_grid(groups, GridKind(4))).reshape(weight.shape)
 
 
 @pytest.mark.parametrize("unit", ["qkv", "o", "gate_up", "down"])

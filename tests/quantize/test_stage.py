@@ -1,6 +1,5 @@
 """The quantize and check stages on a tiny model, from a source and windows on disk to codes on disk."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,16 @@ from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize import check, stage
-from quantflow.quantize.block import quantize_block_awq
+from quantflow.quantize.block import quantize_block
 from quantflow.quantize.codes import block_file, dequantize, load_block
+from quantflow.quantize.outcome import load_quantize_record
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, Scheme
 from quantflow.source.checkpoint import Checkpoint, save_checkpoint
 from tests.reporting import RecordingReporter
 from tests.tiny_models import random_model, tiny_config
 
-PARAMS = QuantizeParams(method="awq", bits=4, group_size=32, device="cpu", batch_tokens=64)
+AWQ = Scheme(method="awq", bits=4, group_size=32)
+PARAMS = QuantizeParams(candidates=(AWQ,), device="cpu", batch_tokens=64)
 
 
 def inputs_for(folder: Path, tmp_path: Path, model_type: str = "llama") -> dict[str, Path]:
@@ -55,7 +56,7 @@ def test_every_linear_of_every_block_gets_codes_near_its_weight(tmp_path: Path) 
     reader = SafetensorsReader(folder)
     names: set[str] = set()
     for index in range(3):
-        block = load_block(block_file(output, PARAMS.scheme.id, index))
+        block = load_block(block_file(output, AWQ.id, index))
         for name, codes in block.linears.items():
             names.add(name)
             weight = reader.read(f"{name}.weight")
@@ -68,7 +69,7 @@ def test_every_linear_of_every_block_gets_codes_near_its_weight(tmp_path: Path) 
                     effective = effective / scale
             assert (effective - weight).norm() < 0.2 * weight.norm(), name
     assert len(names) == 3 * 7
-    searches = json.loads((output / "quantize.json").read_text())["searches"]
+    searches = load_quantize_record(output).searches[AWQ.id]
     assert sorted(searches) == sorted(
         f"model.layers.{i}.{unit}" for i in range(3) for unit in ("qkv", "gate_up", "down")
     )
@@ -90,7 +91,7 @@ def source_of(linear: str) -> tuple[str, ...]:
 
 def test_value_scales_are_folded_into_v_where_shapes_allow(tmp_path: Path) -> None:
     folder = random_model(tmp_path / "model", tiny_config(num_key_value_heads=4))
-    block = load_block(block_file(quantize(folder, tmp_path), PARAMS.scheme.id, 0))
+    block = load_block(block_file(quantize(folder, tmp_path), AWQ.id, 0))
     assert "model.layers.0.self_attn.v_proj.weight" in block.folds
 
 
@@ -114,12 +115,12 @@ def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
     folder = random_model(tmp_path / "model", tiny_config())
     decoder = StreamedDecoder(folder, SafetensorsReader(folder))
     ids = torch.randint(0, 400, (2, 32), generator=torch.Generator().manual_seed(0))
-    states = BlockPass(decoder, [ids], PassProgress(tmp_path / "progress"))
+    states = BlockPass(decoder, [ids], PassProgress(RecordingReporter(progress_folder=tmp_path / "progress")))
     blocks = calibrate_blocks(states, decoder.family.units, lambda batches: None)
     block = next(blocks)
     block.module.get_submodule("mlp.up_proj").get_parameter("weight").data[0, 0] = torch.nan
     with pytest.raises(QuantizationError, match=r"layers\.0\.mlp\.up_proj: its weight holds NaN"):
-        quantize_block_awq(block, decoder.family, bits=4, group_size=32, stored_as=torch.float16)
+        quantize_block(block, decoder.family, [AWQ], stored_as=torch.float16)
 
 
 def check_params(group_size: int, length: int = 64, **changes: Any) -> CheckParams:
@@ -172,8 +173,8 @@ def test_check_says_so_where_no_group_size_fits(tmp_path: Path) -> None:
 
 
 def test_check_refuses_an_architecture_it_does_not_know(tmp_path: Path) -> None:
-    folder = random_model(tmp_path / "model", tiny_config())
-    inputs = inputs_for(folder, tmp_path, model_type="mamba")
+    tiny_config("mamba").save_pretrained(tmp_path / "model")
+    inputs = inputs_for(tmp_path / "model", tmp_path, model_type="mamba")
     (tmp_path / "out").mkdir()
     with pytest.raises(RecipeError, match="mamba"):
         check.run(check_params(32), inputs, tmp_path / "out", RecordingReporter())
@@ -186,7 +187,7 @@ def test_the_scale_of_a_norm_is_what_its_stored_weight_divides_out(tmp_path: Pat
     save_checkpoint(
         source, Checkpoint(folder, "0" * 64, "folder", str(folder), "bfloat16", "llama", 0, 0, {})
     )
-    block = load_block(block_file(quantize(folder, tmp_path), PARAMS.scheme.id, 1))
+    block = load_block(block_file(quantize(folder, tmp_path), AWQ.id, 1))
     name = "model.layers.1.input_layernorm.weight"
     norm, scale = SafetensorsReader(folder).read(name).float(), block.folds[name]
     stored = (norm / scale).bfloat16().float()

@@ -197,6 +197,6 @@ PROVENANCE: dict[str, Any] = {
     "overrides": [],
     "stages": [
         {"name": "source", "key": "a1" * 32, "reused": True, "seconds": 12.4},
-        {"name": "quantize:int4-awq", "key": "b2" * 32, "reused": False, "seconds": None},
+        {"name": "quantize", "key": "b2" * 32, "reused": False, "seconds": None},
     ],
 }

@@ -1,0 +1,12 @@
+"""How much quantizing works on at once: read by it, and by the plan, which counts it before it runs."""
+
+PANEL = 256
+"""Columns of a Gram matrix that are summed up or factorised together: wide enough for matrix products, and
+what they need beside the matrix stays small."""
+
+BLOCK = 128
+"""Columns that GPTQ brings up to date together, in one matrix product, where groups are no smaller."""
+
+SPILL_BYTES = 256 << 20
+"""Hidden states of the calibration tokens beyond this are on disk rather than in memory: reading and writing
+them takes a second per block, whose forward over so many tokens takes minutes."""
