@@ -50,6 +50,15 @@ PEERS = {
             ),
         ),
         Peer(
+            "interop-oracles",
+            (
+                (TORCH,),
+                ("transformers==5.17.0", "numpy"),
+                # What they depend on excludes everything else here; two of their modules are used alone.
+                ("--no-deps", "--only-binary", ":all:", "autoawq==0.2.7.post3", "auto-gptq==0.7.1"),
+            ),
+        ),
+        Peer(
             "interop-onnxruntime-genai",
             (
                 (TORCH,),
