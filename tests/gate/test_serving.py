@@ -56,7 +56,7 @@ def test_speed_passes_when_even_the_lower_end_is_above_what_was_asked_for() -> N
     assert result.verdict is Verdict.PASS
     assert result.delta == pytest.approx(0.304, abs=1e-3)
     assert result.margin == pytest.approx(0.2)
-    assert result.ci_low is not None and result.ci_high is not None
+    assert result.ci_low is not None and result.ci_high is not None and result.delta is not None
     assert result.margin < result.ci_low < result.delta < result.ci_high
     assert (result.baseline, result.value) == (100, 130)
     assert (result.n, result.n_clusters) == (5 * 8 * 8, 5)
