@@ -117,6 +117,10 @@ class _Silent:
     def event(self, code: str, message: str, **detail: object) -> None:
         print(f"event {code}: {message}", file=sys.stderr)
 
+    def keep(self, write: Callable[[], None]) -> bool:
+        write()
+        return True
+
     @contextmanager
     def track(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda steps: None

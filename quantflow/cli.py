@@ -2,13 +2,11 @@
 
 import io
 import json
-import os
-import signal
+import shlex
 import sys
 import traceback
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -17,12 +15,14 @@ from rich.console import Console
 from quantflow.commands.clean import clean
 from quantflow.commands.doctor import doctor
 from quantflow.commands.plan import plan
+from quantflow.commands.process import discard_output, take_signals
 from quantflow.commands.runs import runs
 from quantflow.commands.runtime import runtime
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.deadline import parse_duration
 from quantflow.pipeline.run import RunResult
 from quantflow.pipeline.run import run as run_recipe
+from quantflow.pipeline.storage import of_storage, storage_error
 from quantflow.pipeline.store import WORKSPACE
 from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
 from quantflow.recipe.json_schema import json_schema
@@ -122,11 +122,15 @@ def schema() -> int:
 
 def main() -> None:
     """Entry point of the `quantflow` command."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    take_signals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter is no reason to fail
-    sys.exit(_exit_code())
+    try:
+        code = _exit_code()
+    except KeyboardInterrupt:  # a further one, while the first was being answered
+        code = ERROR_EXIT
+    sys.exit(code)
 
 
 def _exit_code() -> int:
@@ -143,20 +147,38 @@ def _exit_code() -> int:
         code = INTERRUPTED
     except (SystemExit, BrokenPipeError):
         # The reader of a pipe has gone; typer would end with 1, which is a verdict's code.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output(sys.stdout)
         return ERROR_EXIT
+    except OSError as error:
+        return _storage_failure(error)
     except Exception as error:
         return _unexpected(error)
     if code == INTERRUPTED:
-        _complain(
-            "interrupted; what is finished is kept, to the last block: the same command goes on from there"
-        )
+        _complain(_interrupted())
         return ERROR_EXIT
     return code
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _interrupted() -> str:
+    if sys.argv[1:2] != ["run"]:
+        return "interrupted"
+    command = shlex.join(["quantflow", *sys.argv[1:]])
+    return f"interrupted; what is finished is kept, to the last block or batch.\n  Go on with: {command}"
+
+
+def _storage_failure(error: OSError) -> int:
+    """A disk, a share or a permission, met outside of a run; or standard output itself."""
+    if of_storage(error) is None:
+        return _unexpected(error)
+    if error.filename is None:  # every file is opened by name, and a run explains what it writes to
+        discard_output(sys.stdout)
+        _complain(
+            f"could not write to standard output: {error.strerror}\n"
+            "  What was to be said there is lost; what a run made is kept, and its report is in reports/."
+        )
+        return ERROR_EXIT
+    _complain(str(storage_error(error, Path.cwd(), kept="")))
+    return ERROR_EXIT
 
 
 def _unexpected(error: Exception) -> int:
@@ -185,6 +207,8 @@ def _show(result: RunResult, *, quiet: bool) -> None:
         console.print(data_view(result.report.data.accounting, console.width))
     if not quiet and result.report.criteria:
         console.print(criteria_view(result.report, console.width))
+    if result.verified:
+        console.print(result.verified, soft_wrap=True, markup=False)
     console.print(verdict_line(result.report), soft_wrap=True)
     page = result.report_folder / "report.html"
     shown = page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page
@@ -192,4 +216,7 @@ def _show(result: RunResult, *, quiet: bool) -> None:
 
 
 def _complain(message: str) -> None:
-    print(f"quantflow: {message}", file=sys.stderr)
+    try:
+        print(f"quantflow: {message}", file=sys.stderr, flush=True)
+    except OSError:  # nobody can read it any more; the exit code says the rest
+        discard_output(sys.stderr)

@@ -22,6 +22,10 @@ class RecordingReporter:
     def event(self, code: str, message: str, **detail: JsonValue) -> None:
         self.events.append(Event(code=code, stage="test", message=message, detail=detail))
 
+    def keep(self, write: Callable[[], None]) -> bool:
+        write()
+        return True
+
     @contextmanager
     def track(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         self.progress[what] = (0, total)

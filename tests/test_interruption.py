@@ -3,10 +3,12 @@
 import json
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +25,7 @@ def _take_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+def start(folder: Path, prepare: Callable[[], object] = _take_interrupts) -> subprocess.Popen[str]:
     return subprocess.Popen(
         COMMAND,
         cwd=folder,
@@ -32,7 +34,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         # Tests in the background of a shell inherit that Ctrl-C is ignored; a person's command does not.
-        preexec_fn=_take_interrupts,
+        preexec_fn=prepare,
     )
 
 
@@ -95,7 +97,63 @@ def test_kill_9_at_twenty_moments_changes_nothing(tiny_llama: Path, tmp_path: Pa
     assert not list((killed / ".quantflow" / "store" / "partial").iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_kill_9_while_scoring_goes_on_after_the_last_piece(tiny_llama: Path, tmp_path: Path) -> None:
+    """Pieces of ten positions; the process dies in the sixth of the artifact's measuring."""
+    left_alone, killed = tmp_path / "left-alone", tmp_path / "killed"
+    lines = {}
+    for folder in (left_alone, killed):
+        write_recipe(folder, tiny_llama)
+        counted = folder / "pieces.txt"
+        assert run_in_pieces(folder, 0, counted) == 0
+        lines[folder] = len(counted.read_text().splitlines())
+        counted.unlink()
+        if folder == killed:
+            for kind in ("measure", "gate"):
+                shutil.rmtree(folder / ".quantflow" / "store" / kind)
+            assert run_in_pieces(folder, 6, counted) == -signal.SIGKILL
+            assert len(counted.read_text().splitlines()) == 5
+            assert run_in_pieces(folder, 0, counted) == 0
+    pieces = lines[left_alone] // 2  # the baseline's are as many
+    assert pieces > 10
+    assert len((killed / "pieces.txt").read_text().splitlines()) == pieces
+    assert results(killed) == results(left_alone)
+
+
+def run_in_pieces(folder: Path, die_in: int, counted: Path) -> int:
+    code = f"from tests import faults; faults.die_at_piece({die_in}, {str(counted)!r}); "
+    command = [sys.executable, "-c", code + COMMAND[2], *COMMAND[3:]]
+    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, timeout=300).returncode
+
+
+def test_a_run_that_is_shielded_from_its_terminal_outlives_it(tiny_llama: Path, tmp_path: Path) -> None:
+    """As with nohup: a signal that is ignored from the start stays so."""
+    write_recipe(tmp_path, tiny_llama)
+    process = start(tmp_path, lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert process.stderr is not None
+    assert wait_for("data", process.stderr)
+    process.send_signal(signal.SIGHUP)
+    assert wait_for("baseline", process.stderr)
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("command", ["plan", "doctor"])
+def test_other_commands_end_without_a_traceback(tiny_llama: Path, tmp_path: Path, command: str) -> None:
+    write_recipe(tmp_path, tiny_llama)
+    code = f"from tests import faults; faults.interrupt_at_open('.'); {COMMAND[2]}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, command, *COMMAND[4:] * (command == "plan")],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        preexec_fn=_take_interrupts,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "quantflow: interrupted\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_with_exit_code_2_and_the_run_goes_on_from_there(
     tiny_llama: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -106,9 +164,9 @@ def test_a_signal_ends_with_exit_code_2_and_the_run_goes_on_from_there(
     process.send_signal(number)
     log = process.stderr.read()
     assert process.wait(60) == 2
-    assert "goes on from there" in log
+    assert "Go on with: quantflow run tiny.yaml" in log
     assert "Traceback" not in log
     process = start(tmp_path)
     _, log = process.communicate(timeout=300)
     assert process.returncode == 0
-    assert log.count("from the store") == 5  # source, check, inspect, data, baseline
+    assert log.count(": from the store") == 5  # source, check, inspect, data, baseline

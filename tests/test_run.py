@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import quantflow
 from quantflow.cli import _exit_code
 from quantflow.errors import QuantizationError
+from quantflow.pipeline import digest
 from tests.tiny_run import ENVIRONMENT, write_recipe
 
 
@@ -82,7 +84,7 @@ def test_margins_that_cannot_be_met_fail_with_exit_code_1(again: Command) -> Non
     assert again("run", "tiny.yaml", "--set", "gate.kl.max_mean=0") == 1
     assert "FAIL" in again.out
     # Everything but the gate was there already.
-    assert again.err.count("from the store") == 8
+    assert again.err.count(": from the store") == 8
     assert again.err.count("done in") == 1
 
 
@@ -149,7 +151,7 @@ def test_an_unchanged_run_reports_anew_without_importing_torch(again: Command) -
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("from the store") == 9, done.stderr
+    assert done.stderr.count(": from the store") == 9, done.stderr
     assert done.stdout.splitlines()[-1] == "False"
     first, second = reports(again.folder)
     assert first["run_id"] != second["run_id"]
@@ -282,7 +284,7 @@ def test_an_interrupt_is_exit_code_2_and_says_how_to_go_on(
 
     monkeypatch.setattr("quantflow.cli.run_recipe", interrupted)
     assert again("run", "tiny.yaml") == 2
-    assert "goes on from there" in again.err
+    assert "Go on with: quantflow run tiny.yaml" in again.err
 
 
 def test_an_unwritable_workspace_is_named(command: Command, tiny_llama: Path) -> None:
@@ -290,3 +292,38 @@ def test_an_unwritable_workspace_is_named(command: Command, tiny_llama: Path) ->
     (command.folder / ".quantflow").write_text("a file where the folder should be")
     assert command("run", "tiny.yaml") == 2
     assert ".quantflow" in command.err
+
+
+def test_verify_says_in_a_line_what_it_read_even_when_quiet(again: Command) -> None:
+    assert again("run", "tiny.yaml", "--verify", "--quiet") == 0
+    verified, verdict, _ = again.out.splitlines()
+    assert re.fullmatch(
+        r"Verified: \d+ stored files \(.+\) and \d+ of model and data \(.+\) read again; "
+        r"damaged and computed anew: none\.",
+        verified,
+    )
+    assert verdict.startswith("PASS")
+    (samples,) = again.folder.glob(".quantflow/store/measure/*/samples.safetensors")
+    before, sound = samples.stat(), samples.read_bytes()
+    samples.chmod(0o644)
+    samples.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    os.utime(samples, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert again("run", "tiny.yaml", "--verify", "--quiet") == 0
+    assert "damaged and computed anew: measure:int4." in again.out
+
+
+def test_verify_notices_data_that_changed_under_the_run_with_size_and_time_unchanged(
+    again: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = again.folder / "letters.jsonl"
+    long_ago = 10**18
+    os.utime(letters, ns=(long_ago, long_ago))
+    shutil.rmtree(again.folder / ".quantflow" / "store" / "gate")
+    digests = iter("ab")
+    original = digest.file_digest
+    monkeypatch.setattr(
+        digest, "file_digest", lambda path: next(digests) if path == letters else original(path)
+    )
+    assert again("run", "tiny.yaml", "--verify") == 2
+    assert "letters.jsonl: it changed while the run was under way" in again.err
+    assert not list((again.folder / ".quantflow" / "store" / "gate").iterdir())  # computed, and not kept

@@ -57,6 +57,6 @@ class InputCollector:
 
     def _collect(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
         x = args[0].reshape(-1, args[0].shape[-1]).float()
-        self._gram.addmm_(x.T, x)
+        self._gram.addmm_(x.T, x)  # in place, so in float32 even where the forward around it is in bfloat16
         self._sum_abs += x.abs().sum(0)
         self._tokens += x.shape[0]

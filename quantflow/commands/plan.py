@@ -44,6 +44,9 @@ def plan(
 def _show(made: Plan) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     console.print(f"Plan of [bold]{escape(made.recipe)}[/] on {escape(made.machine)}, {made.device}")
+    console.print(
+        f"  computing: {made.computing}; measurements in {made.computing.measuring_dtype}", markup=False
+    )
     for line in _facts(made.facts):
         console.print(f"  {line}", markup=False)
     console.print(_table(made))

@@ -33,13 +33,14 @@ def runs(
 
 def _show(records: tuple[RunRecord, ...]) -> None:
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("run", "recipe", "outcome", "started", "took", "report"):
+    for heading in ("run", "recipe", "outcome", "computed", "started", "took", "report"):
         table.add_column(heading, overflow="fold")
     for record in records:
         table.add_row(
             record.run_id,
             escape(record.recipe),
             outcome(record),
+            escape(computed(record)),
             f"{datetime.fromisoformat(record.started).astimezone():%Y-%m-%d %H:%M}",
             duration(record.seconds) if record.seconds is not None else "–",
             escape(_report(record)),
@@ -54,6 +55,11 @@ def outcome(record: RunRecord) -> str:
     if record.status == "running":
         return f"running (process {record.pid} on {record.host})"
     return record.status
+
+
+def computed(record: RunRecord) -> str:
+    """Where it computed and what it calibrated in."""
+    return ", ".join(filter(None, (record.device, record.calibration_dtype))) or "–"
 
 
 def _report(record: RunRecord) -> str:

@@ -48,7 +48,7 @@ def account_split(
         length: Length of its windows, as asked.
         stride: Stride of its windows; None where they are packed.
         bos: Whether its windows begin with BOS.
-        overlap: Fraction of its tokens in passages of the calibration windows.
+        overlap: Fraction of its tokens in passages of the windows used before it.
     """
     names = sorted({document.slice for document in documents} | {copy.slice for copy in copies})
     packed = bool((cut.windows.document == PACKED).any())

@@ -92,12 +92,12 @@ def check_overlap(params: DataParams, accounting: Accounting, reporter: Reporter
     """Hold the evaluation to text that calibration has not seen.
 
     Raises:
-        DataError: More of it than allowed stands in passages that calibration windows have word for word.
+        DataError: More of it than allowed stands in passages that calibration or selection windows have.
     """
     share = accounting.splits["evaluation"].overlap or 0.0
     what = (
-        f"{share:.1%} of the evaluation's tokens stand in passages of {PASSAGE} tokens or more that the "
-        "calibration text has word for word"
+        f"{share:.1%} of the evaluation's tokens stand in passages of {PASSAGE} tokens or more that "
+        "calibration or selection text has word for word"
     )
     if share > params.max_overlap:
         raise DataError(
@@ -107,4 +107,4 @@ def check_overlap(params: DataParams, accounting: Accounting, reporter: Reporter
             f"legal notices), or allow it: data.max_overlap is {params.max_overlap:g}.",
         )
     if share >= NOTABLE_OVERLAP:
-        reporter.event("evaluation-overlaps-calibration", f"{what}.", share=round(share, 6), passage=PASSAGE)
+        reporter.event("evaluation-overlaps", f"{what}.", share=round(share, 6), passage=PASSAGE)

@@ -88,8 +88,8 @@ class SplitAccounting(BaseModel):
         separators: EOS tokens put between packed documents, part of no document.
         bos_added: BOS tokens put before windows, part of no document.
         scored_positions: Positions with a scored next token; 0 for calibration.
-        overlap: Fraction of the windows' tokens in passages that calibration windows have word for word;
-            None for calibration.
+        overlap: Fraction of the windows' tokens in passages that calibration windows have word for word, or,
+            for evaluation, selection windows; None for calibration.
         total: Counts of all slices together.
         slices: Counts of each slice.
     """

@@ -35,6 +35,10 @@ MOST_SLICES = 1000
 ID_DIGITS = 16
 """Hexadecimal digits of the content's hash that stand for a missing id; 64 bits do not collide by chance."""
 
+MOST_REFUSED = 1000
+"""Conversations that the chat template refuses, before it takes a document, after which nothing is expected
+of the rest: they would be held until there is enough else, and reading on could take hours."""
+
 _BATCH_CHARACTERS = 1_000_000
 """Text tokenized at once: enough to keep every core busy, a small part of the memory a model takes."""
 
@@ -174,7 +178,8 @@ def draw(
     """
     pool, seen = _Pool(need_of(params), params.seed), Seen()
     batch: list[tuple[_Held, Rendered]] = []
-    characters = 0
+    characters = refused = 0
+    taken = False
 
     def settle_batch() -> None:
         for held, drawn in _tokenize(batch, encoder):
@@ -196,7 +201,15 @@ def draw(
         if isinstance(rendered, Mistake):
             mistakes.add(rendered, counted=False)
             pool.settle(held, _refused(held), 0, 0)
+            refused += 1
+            if refused == MOST_REFUSED and not taken:
+                raise DataError(
+                    f"none of the first {MOST_REFUSED} conversations can be used: {rendered.message}",
+                    where=record.where,
+                    hint="Use a model whose chat template takes such conversations, or other data.",
+                )
             continue
+        taken = True
         batch.append((held, rendered))
         characters += len(rendered.text)
         if characters >= _BATCH_CHARACTERS:

@@ -102,8 +102,8 @@ class Encoder:
                 "as `text`.",
             )
         try:
-            text = self._template(record.content, record.tools)
-            without_tools = self._template(record.content, None) if record.tools else ""
+            text = self._filled(record.content, record.tools)
+            without_tools = self._filled(record.content, None) if record.tools else ""
         except Exception as error:  # a template is a program of the model's author: it may fail in any way
             return Mistake(record.where, f"the model's chat template refuses the messages: {error}")
         called = [
@@ -115,6 +115,21 @@ class Encoder:
             tools_lost=text == without_tools or not all(name in text for name in called),
             text_lost=not _holds(text, record.content),
         )
+
+    def _filled(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        """The conversation by the template, a message of calls alone as an empty one where that is better.
+
+        Such a message has null for content. Templates made for calls look for that; others write it out as
+        the word None, which nobody said, or fail.
+        """
+        if all(message["content"] is not None for message in messages):
+            return self._template(messages, tools)
+        empty = self._template([m | {"content": m["content"] or ""} for m in messages], tools)
+        try:
+            as_it_is = self._template(messages, tools)
+        except Exception:  # what it cannot do with null it has done with the empty text
+            return empty
+        return empty if as_it_is.count("None") > empty.count("None") else as_it_is
 
     def _template(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
         text: str = self._tokenizer.apply_chat_template(

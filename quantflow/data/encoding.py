@@ -71,7 +71,8 @@ def encoding_of(file: DataFile, asked: str) -> Encoding:
     """Find the encoding of a file.
 
     The recipe's encoding is that of all files, so a file that is marked as, or plainly is, another is read as
-    what it is. Anything but a marked or UTF-16 file is read to its end for this.
+    what it is. Anything but a marked or UTF-16 file is read to its end for this. Read as UTF-16, a file that
+    is not would come out as Chinese characters, and without a mistake.
 
     Args:
         file: The file.
@@ -87,8 +88,11 @@ def encoding_of(file: DataFile, asked: str) -> Encoding:
                 if head.startswith(mark):
                     same = asked in (codec, codec[: len("utf-16")])
                     return Encoding(codec, "given" if same else "mark", mark)
-            if asked.startswith(("utf-16", "utf-32", "utf-8")):
+            if asked.startswith("utf-8"):
                 return Encoding(asked, "given")
+            if asked.startswith(("utf-16", "utf-32")):
+                narrow = _is_narrow(head + stream.read(_CHUNK))
+                return Encoding("utf-8", "utf-8") if narrow else Encoding(asked, "given")
             if asked == "auto":
                 _refuse_binary(file, head + stream.read(_CHUNK))
         with open_bytes(file) as (stream, _):
@@ -132,6 +136,15 @@ def _utf8_bytes(file: DataFile, stream: IO[bytes], *, refuse_escapes: bool) -> i
     except UnicodeDecodeError:
         return None
     return beyond_ascii
+
+
+def _is_narrow(chunk: bytes) -> bool:
+    """Whether text is UTF-8 and neither UTF-16 nor UTF-32, in which blanks and line ends have NUL bytes."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(chunk)
+    except UnicodeDecodeError:
+        return False
+    return bool(chunk) and b"\0" not in chunk
 
 
 def _refuse_binary(file: DataFile, chunk: bytes) -> None:

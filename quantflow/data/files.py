@@ -17,6 +17,7 @@ import pyarrow as pa
 from quantflow.data.names import Compression, Format, compression_of_name, format_of_name
 from quantflow.data.params import DataParams
 from quantflow.errors import DataError
+from quantflow.pipeline.storage import remedy
 
 _MAGIC: dict[Compression, bytes] = {
     "gz": b"\x1f\x8b",
@@ -125,7 +126,9 @@ def explained(where: str, line: Callable[[], int] = lambda: 0) -> Iterator[None]
         if error.errno is None:  # how gzip, bz2 and pyarrow say that the content is wrong
             raise _damaged(where, line(), error) from error
         raise DataError(
-            f"the file cannot be read: {error.strerror}", where=where, hint="Check data.files in the recipe."
+            f"the file cannot be read: {error.strerror}",
+            where=where,
+            hint=remedy(error) or "Check data.files in the recipe.",
         ) from error
 
 

@@ -85,8 +85,15 @@ def _message(item: object, name: str, fields: FieldParams, roles: Mapping[str, s
     if "tool_calls" in kept:
         kept["tool_calls"] = _tool_calls(kept["tool_calls"], f"{name}.tool_calls")
     role = _role(_part(item, fields.role, name), f"{name}.{fields.role}", roles)
-    content = item.get(fields.content) if kept.get("tool_calls") else _part(item, fields.content, name)
-    return {"role": role, "content": _content(content, f"{name}.{fields.content}", bool(kept))} | kept
+    # A name, or the call that a tool answers, is not something said.
+    says_otherwise = not kept.keys().isdisjoint({"tool_calls", "reasoning_content"})
+    try:
+        content = _part(item, fields.content, name)
+    except WrongMessageError:
+        if not says_otherwise:
+            raise
+        content = None
+    return {"role": role, "content": _content(content, f"{name}.{fields.content}", says_otherwise)} | kept
 
 
 def _part(item: Mapping[str, Any], path: str, name: str) -> object:

@@ -14,7 +14,14 @@ Lee et al., "Deduplicating Training Data Makes Language Models Better" (2022).""
 
 SHINGLE = 5
 """Characters of a shingle, what Leskovec, Rajaraman & Ullman, Mining of Massive Datasets (3rd ed., §3.2.2),
-suggest for e-mails; works for languages with and without blanks."""
+suggest for e-mails."""
+
+LETTERS_OF_WIDE = 3
+"""Letters that a Chinese, Japanese or Korean character counts for: texts have a third as many of
+them, and a changed name or number must not weigh three times as much."""
+
+_WIDE = ((0x2E80, 0x9FFF), (0xAC00, 0xD7AF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+"""Code points of such characters: Han, kana and their marks; Hangul syllables; compatibility and rare Han."""
 
 BANDS, ROWS = 32, 8
 """Of the 256 values of a signature, two documents are compared if the 8 of any of 32 bands are equal: at a
@@ -53,7 +60,7 @@ def signature(text: str) -> NDArray[np.uint32]:
         (Dietzfelbinger et al. 1997) of a polynomial over the characters.
     """
     plain = _BLANKS.sub(" ", text.casefold()).strip()
-    characters = np.frombuffer(plain.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.uint64)
+    characters = _letters(np.frombuffer(plain.encode("utf-32-le", "surrogatepass"), dtype="<u4"))
     if characters.size < SHINGLE:
         characters = np.pad(characters, (0, SHINGLE - characters.size))
     shingles = np.zeros(characters.size - SHINGLE + 1, dtype=np.uint64)
@@ -65,6 +72,18 @@ def signature(text: str) -> NDArray[np.uint32]:
         hashes = shingles[start : start + _CHUNK, None] * _FACTORS
         np.minimum(least, hashes.min(axis=0), out=least)
     return (least >> np.uint64(32)).astype(np.uint32)
+
+
+def _letters(code_points: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Characters as numbers, wide ones as several: the character once for each of its letters, numbered."""
+    wide = np.zeros(code_points.size, dtype=np.bool_)
+    for first, last in _WIDE:
+        wide |= (code_points >= first) & (code_points <= last)
+    repeats = np.where(wide, LETTERS_OF_WIDE, 1)
+    begins = np.cumsum(repeats) - repeats
+    numbers = np.arange(repeats.sum()) - np.repeat(begins, repeats)
+    letters: NDArray[np.int64] = np.repeat(code_points.astype(np.int64), repeats) * LETTERS_OF_WIDE + numbers
+    return letters.astype(np.uint64)
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -124,8 +124,15 @@ def _report_template(drawn: Sequence[Drawn], encoder: Encoder, reporter: Reporte
         )
 
 
-def report_sizes(params: DataParams, accounting: Accounting, reporter: Reporter) -> None:
-    """Tell of what is less than asked for, or little."""
+def report_sizes(params: DataParams, accounting: Accounting, scored: int, reporter: Reporter) -> None:
+    """Tell of what is less than asked for, or little.
+
+    Args:
+        params: What is asked for.
+        accounting: What there is.
+        scored: Documents with evaluation windows, near duplicates as one.
+        reporter: Told.
+    """
     calibration = accounting.splits["calibration"]
     if calibration.windows < params.calibration_windows:
         reporter.event(
@@ -145,8 +152,6 @@ def report_sizes(params: DataParams, accounting: Accounting, reporter: Reporter)
                 windows=dropped,
                 tokens=accounting.splits[split].total.tokens_too_short,
             )
-    evaluation = accounting.splits["evaluation"].total
-    scored = evaluation.documents_used - evaluation.documents_near_duplicate
     if scored < MIN_DOCUMENTS:
         reporter.event(
             "few-evaluation-documents",

@@ -1,4 +1,6 @@
-"""How much of the evaluation text the calibration text has word for word."""
+"""How much of the evaluation text stands word for word in what was calibrated or chosen on."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +14,16 @@ Better" (2022), take equal text for copied text. Greetings and set phrases are s
 _FACTOR = np.uint64(6364136223846793005)  # of Knuth's generator MMIX
 
 
-def overlap(windows: Windows, reference: Windows) -> float:
-    """Fraction of the windows' tokens that stand in a passage which the reference has, too.
+def overlap(windows: Windows, used: Sequence[Windows]) -> float:
+    """Fraction of the windows' tokens that stand in a passage which windows used before have, too.
 
     Args:
         windows: Evaluation or selection windows.
-        reference: Calibration windows.
+        used: Calibration windows; before an evaluation, selection windows as well.
     """
     if not windows.tokens.size:
         return 0.0
-    known = np.unique(_passages(reference))
+    known = np.unique(np.concatenate([_passages(of) for of in used]))
     found = np.isin(_passages(windows), known)
     covered = np.zeros(windows.tokens.size, dtype=np.bool_)
     at = 0

@@ -72,7 +72,7 @@ class DataParams(StageParams):
         calibration_share: Fraction of documents for calibration.
         selection_share: Fraction of documents for selection.
         evaluation_share: Fraction of documents for evaluation; the three sum to 1.
-        max_overlap: Largest fraction of evaluation tokens in passages that calibration has word for word.
+        max_overlap: Largest fraction of evaluation tokens in passages that calibration or selection has.
         seed: Seed of the draws, of the split and of the order of packing.
     """
 

@@ -2,12 +2,15 @@
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 MAX_DOCUMENT = 8 << 20
 """Bytes of the longest line or document: more than twice the longest novels. What is longer is an archive,
 and would have to be in memory as a whole."""
+
+_INSTRUCTIONS = ("system", "developer")
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,11 @@ class Record:
 
     @property
     def own_text(self) -> str:
-        """The text, or what is said in the conversation, system turns aside."""
+        """The text, or what is said and called in the conversation; instructions aside, which many share."""
         if isinstance(self.content, str):
             return self.content
-        said = (message["content"] for message in self.content if message["role"] != "system")
-        return "\n".join(text for text in said if text)
+        own = [message for message in self.content if message["role"] not in _INSTRUCTIONS]
+        return "\n".join(part for message in own or self.content for part in _parts(message))
 
     @property
     def characters(self) -> int:
@@ -44,6 +47,14 @@ class Record:
         if isinstance(self.content, str):
             return len(self.content)
         return sum(len(message["content"] or "") for message in self.content)
+
+
+def _parts(message: Mapping[str, Any]) -> Iterator[str]:
+    if message["content"]:
+        yield message["content"]
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        yield f"{function['name']} {json.dumps(function['arguments'], sort_keys=True, ensure_ascii=False)}"
 
 
 @dataclass(frozen=True)

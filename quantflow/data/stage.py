@@ -81,7 +81,7 @@ def run(params: DataParams, inputs: Mapping[str, Path], output: Path, reporter: 
     copies = _copies(corpus, kept)
 
     accounts: dict[SplitName, SplitAccounting] = {}
-    calibration: Windows | None = None
+    windows: dict[SplitName, Windows] = {}
     for split in SPLITS:
         indices = [i for i, of in enumerate(splits) if of == split]
         if split == "calibration":
@@ -93,7 +93,6 @@ def run(params: DataParams, inputs: Mapping[str, Path], output: Path, reporter: 
             wanted, length = params.calibration_windows, params.calibration_length
             tokens = [document.tokens for document in members]
             cut = pack_documents(tokens, encoder.eos, length, wanted, params.seed)
-            calibration = cut.windows
             accounts[split] = account_split(cut, members, later, of_split, length)
         else:
             members, cut = _cut(members, indices, cutting, encoder.bos, params)
@@ -105,8 +104,9 @@ def run(params: DataParams, inputs: Mapping[str, Path], output: Path, reporter: 
                 cutting.length,
                 stride=cutting.stride,
                 bos=cutting.bos is not None,
-                overlap=overlap(cut.windows, calibration) if calibration is not None else None,
+                overlap=overlap(cut.windows, list(windows.values())),
             )
+        windows[split] = cut.windows
         save_windows(output / _FILES[split], cut.windows)
 
     accounting = Accounting(
@@ -119,7 +119,9 @@ def run(params: DataParams, inputs: Mapping[str, Path], output: Path, reporter: 
     report_draw(accounting, drawn, mistakes, encoder, seen, reporter)
     check_sizes(params, files, accounting)
     check_overlap(params, accounting, reporter)
-    report_sizes(params, accounting, reporter)
+    # As the gate counts them: near duplicates are one.
+    scored = np.unique(near[windows["evaluation"].document]).size
+    report_sizes(params, accounting, scored, reporter)
     grouped = sizes(near)
     save_documents(
         output,

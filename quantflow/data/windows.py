@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 CALIBRATION_FILE = "calibration.safetensors"
 SELECTION_FILE = "selection.safetensors"
@@ -84,7 +84,7 @@ def save_windows(path: Path, windows: Windows) -> None:
         "document": windows.document,
         "scored_from": windows.scored_from,
     }
-    save_file(tensors, path)
+    path.write_bytes(save(tensors))
 
 
 def load_windows(path: Path) -> Windows:

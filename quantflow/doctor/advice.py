@@ -1,9 +1,11 @@
 """What the hardware means for INT8, INT4 and bf16, in plain sentences."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from quantflow.hardware.gpu import Gpu
 from quantflow.hardware.processor import Processor
+from quantflow.pipeline.devices import BF16_SETS, native_bf16
 
 # Names of instruction sets as the kernel lists them → as people know them.
 INT8_SETS = {
@@ -13,15 +15,16 @@ INT8_SETS = {
     "asimddp": "dot product",
     "i8mm": "I8MM",
 }
-BF16_SETS = {"avx512_bf16": "AVX-512 BF16", "amx_bf16": "AMX BF16", "bf16": "BF16"}
 VECTOR_SETS = {"avx2": "AVX2", "avx512f": "AVX-512", "asimd": "NEON", "sve": "SVE"}
-# Compute capabilities from which on vLLM has kernels for AWQ, and from which on tensor cores compute in bf16.
-AWQ_CAPABILITY, BF16_CAPABILITY = (7, 5), (8, 0)
+# Not gone by in computing: whether torch is faster with it has not been tried.
+ARM_BF16_SETS = {"bf16": "BF16"}
+# Compute capability from which on vLLM has kernels for AWQ.
+AWQ_CAPABILITY = (7, 5)
 
 
 def instruction_sets(processor: Processor) -> list[str]:
     """Those that decide anything here, as people know them."""
-    known = {**VECTOR_SETS, **INT8_SETS, **BF16_SETS}
+    known = {**VECTOR_SETS, **INT8_SETS, **BF16_SETS, **ARM_BF16_SETS}
     return [name for flag, name in known.items() if flag in processor.flags]
 
 
@@ -68,14 +71,10 @@ def _int4(gpu: Gpu | None) -> str:
 
 
 def _bf16(processor: Processor, gpu: Gpu | None) -> str:
-    fast = [name for flag, name in BF16_SETS.items() if flag in processor.flags]
-    gated = "What the gate judges is computed in float32 everywhere."
-    if gpu is not None and gpu.capability >= BF16_CAPABILITY:
-        return f"The GPU computes in bf16. {gated}"
-    if fast:
-        names = ", ".join(fast)
-        return f"This processor computes in bf16 ({names}), at about twice the speed of float32. {gated}"
-    return f"Nothing here computes in bf16: it would be emulated, slower than float32. {gated}"
+    device: Literal["cpu", "cuda"] = "cuda" if gpu is not None else "cpu"
+    native, known_by = native_bf16(device, processor.flags, gpu.capability if gpu is not None else None)
+    dtype = "bfloat16" if native else "float32"
+    return f"Calibration in {dtype}: {known_by}. What the gate judges is computed in float32 everywhere."
 
 
 def _dotted(gpu: Gpu) -> str:

@@ -10,10 +10,10 @@ from quantflow.formats.assembly import ARTIFACT_FOLDER
 from quantflow.formats.read import open_artifact
 from quantflow.measure.batches import make_batches, scored_targets
 from quantflow.measure.evaluation import load_evaluation
-from quantflow.measure.hidden import stored_hidden
+from quantflow.measure.hidden import hidden_to_disk, stored_hidden
 from quantflow.measure.measurement import save_measurement
 from quantflow.measure.params import MeasureParams
-from quantflow.measure.scoring import runtime_info, score_against, scored_hidden
+from quantflow.measure.scoring import runtime_info, score_against
 from quantflow.measure.summary import summarize
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader
@@ -45,18 +45,18 @@ def run(params: MeasureParams, inputs: Mapping[str, Path], output: Path, reporte
             where=str(folder),
         )
     batches = make_batches(windows, params.batch_tokens)
-    hidden = scored_hidden(artifact, batches, reporter, "Running the artifact")
-    with stored_hidden(inputs["baseline"], (targets.size, baseline.hidden_size)) as baseline_hidden:
-        samples = score_against(
-            baseline,
-            baseline_hidden,
-            artifact,
-            lambda begin, end: hidden[begin:end],
-            targets,
-            scored_documents(windows),
-            ArtifactError,
-            reporter,
-        )
+    baseline_hidden = stored_hidden(inputs["baseline"], (targets.size, baseline.hidden_size))
+    hidden = hidden_to_disk(artifact, batches, reporter.progress_folder, reporter, "Running the artifact")
+    samples = score_against(
+        baseline,
+        baseline_hidden,
+        artifact,
+        hidden,
+        targets,
+        scored_documents(windows),
+        ArtifactError,
+        reporter,
+    )
     slices = [document.slice for document in load_documents(inputs["data"])]
     measurement = summarize(samples, slices, runtime_info(artifact, params.batch_tokens))
     save_measurement(output, measurement, samples)

@@ -8,10 +8,10 @@ from quantflow.data.windows import scored_documents
 from quantflow.errors import SourceError
 from quantflow.measure.batches import make_batches, scored_targets
 from quantflow.measure.evaluation import load_evaluation
-from quantflow.measure.hidden import save_hidden
+from quantflow.measure.hidden import hidden_to_disk
 from quantflow.measure.measurement import save_measurement
 from quantflow.measure.params import BaselineParams
-from quantflow.measure.scoring import runtime_info, score_alone, scored_hidden
+from quantflow.measure.scoring import runtime_info, score_alone
 from quantflow.measure.summary import summarize
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader
@@ -36,11 +36,10 @@ def run(params: BaselineParams, inputs: Mapping[str, Path], output: Path, report
     folder = load_checkpoint(inputs["source"]).folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device)
     batches = make_batches(windows, params.batch_tokens)
-    hidden = scored_hidden(decoder, batches, reporter, "Running the baseline")
-    save_hidden(output, hidden)
+    hidden = hidden_to_disk(decoder, batches, output, reporter, "Running the baseline")
     samples = score_alone(
         decoder,
-        lambda begin, end: hidden[begin:end],
+        hidden,
         scored_targets(windows),
         scored_documents(windows),
         SourceError,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from quantflow.measure.speed_value import MemoryValue, SpeedValue
 
@@ -141,7 +141,7 @@ def save_measurement(output: Path, measurement: Measurement, samples: Samples) -
     arrays: dict[str, NDArray[Any]] = {"document": samples.document, "nll": samples.nll}
     optional = {"kl": samples.kl, "top1": samples.top1, "kl_at_least": samples.kl_at_least}
     arrays |= {name: values for name, values in optional.items() if values is not None}
-    save_file(arrays, output / SAMPLES_FILE)
+    (output / SAMPLES_FILE).write_bytes(save(arrays))
 
 
 def load_measurement(stage_output: Path) -> Measurement:

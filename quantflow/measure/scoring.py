@@ -1,6 +1,6 @@
 """A model's hidden states at scored positions, and what its head makes of them, in bounded memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from quantflow.errors import QuantFlowError
 from quantflow.measure.batches import LOGITS_BYTES, Batch
 from quantflow.measure.divergence import kl_divergence, same_top1, token_nll
 from quantflow.measure.measurement import RuntimeInfo, Samples
+from quantflow.measure.pieces import Piece, score_in_pieces
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import final_hidden
 from quantflow.pipeline.events import Reporter
@@ -62,15 +63,16 @@ def score_alone(
         targets: The tokens that came, [positions].
         document: Document of every position, [positions].
         error: Raised where a logit is not finite.
-        reporter: Receives progress.
+        reporter: Is told of progress, and keeps it.
     """
-    nll = np.empty(targets.size, dtype=np.float64)
-    with reporter.track("Scoring", targets.size) as advance, decoder.loaded_head():
-        for begin, end in _chunks(targets.size, decoder.vocab_size):
-            log_p = _finite(decoder.logits(hidden(begin, end)), begin, error).log_softmax(-1)
-            nll[begin:end] = token_nll(log_p, _on(log_p, targets[begin:end])).cpu().numpy()
-            advance(end - begin)
-    return Samples(document, nll)
+
+    def score(begin: int, end: int) -> Piece:
+        log_p = _finite(decoder.logits(hidden(begin, end)), begin, error).log_softmax(-1)
+        return {"nll": _float64(token_nll(log_p, _on(log_p, targets[begin:end])))}
+
+    with decoder.loaded_head():
+        found = score_in_pieces(targets.size, _step(decoder.vocab_size), score, reporter)
+    return Samples(document, found["nll"])
 
 
 @torch.no_grad()
@@ -94,24 +96,21 @@ def score_against(
         targets: The tokens that came, [positions].
         document: Document of every position, [positions].
         error: Raised where a logit of the artifact is not finite.
-        reporter: Receives progress.
+        reporter: Is told of progress, and keeps it.
     """
-    nll = np.empty(targets.size, dtype=np.float64)
-    kl = np.empty(targets.size, dtype=np.float64)
-    top1 = np.empty(targets.size, dtype=np.bool_)
-    with (
-        reporter.track("Scoring", targets.size) as advance,
-        baseline.loaded_head(),
-        artifact.loaded_head(),
-    ):
-        for begin, end in _chunks(targets.size, baseline.vocab_size):
-            log_p = baseline.logits(baseline_hidden(begin, end)).log_softmax(-1)
-            log_q = _finite(artifact.logits(artifact_hidden(begin, end)), begin, error).log_softmax(-1)
-            nll[begin:end] = token_nll(log_q, _on(log_q, targets[begin:end])).cpu().numpy()
-            kl[begin:end] = kl_divergence(log_p, log_q).cpu().numpy()
-            top1[begin:end] = same_top1(log_p, log_q).cpu().numpy()
-            advance(end - begin)
-    return Samples(document, nll, kl, top1)
+
+    def score(begin: int, end: int) -> Piece:
+        log_p = baseline.logits(baseline_hidden(begin, end)).log_softmax(-1)
+        log_q = _finite(artifact.logits(artifact_hidden(begin, end)), begin, error).log_softmax(-1)
+        return {
+            "nll": _float64(token_nll(log_q, _on(log_q, targets[begin:end]))),
+            "kl": _float64(kl_divergence(log_p, log_q)),
+            "top1": same_top1(log_p, log_q).cpu().numpy(),
+        }
+
+    with baseline.loaded_head(), artifact.loaded_head():
+        found = score_in_pieces(targets.size, _step(baseline.vocab_size), score, reporter)
+    return Samples(document, found["nll"], found["kl"], found["top1"])
 
 
 def runtime_info(decoder: StreamedDecoder, batch_tokens: int) -> RuntimeInfo:
@@ -124,16 +123,20 @@ def runtime_info(decoder: StreamedDecoder, batch_tokens: int) -> RuntimeInfo:
         options={
             "attention": "sdpa",
             "batch_tokens": str(batch_tokens),
+            "threads": str(torch.get_num_threads()),
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
             "transformers": transformers.__version__,
         },
     )
 
 
-def _chunks(positions: int, vocab_size: int) -> Iterator[tuple[int, int]]:
-    step = max(1, LOGITS_BYTES // (vocab_size * torch.float32.itemsize))
-    for begin in range(0, positions, step):
-        yield begin, min(begin + step, positions)
+def _step(vocab_size: int) -> int:
+    """Positions whose logits are held at once."""
+    return max(1, LOGITS_BYTES // (vocab_size * torch.float32.itemsize))
+
+
+def _float64(values: Tensor) -> NDArray[np.float64]:
+    return values.cpu().numpy().astype(np.float64)
 
 
 def _on(like: Tensor, values: NDArray[np.int64]) -> Tensor:

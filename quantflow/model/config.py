@@ -22,6 +22,7 @@ def load_config(folder: Path) -> Any:
         raise SourceError(
             f"transformers does not take this config.json: {' '.join(str(cause).split())}",
             where=str(folder / CONFIG_FILE),
+            hint="It is damaged or was edited: get it again from where the weights are from.",
         ) from cause
     if hasattr(config, "quantization_config"):
         del config.quantization_config

@@ -17,13 +17,22 @@ class BlockPass:
         decoder: The model.
         batches: Token ids, each `[B, T]`.
         progress: Where the way is kept.
+        products: What the blocks' matrix products are computed in; weights and hidden states stay in the
+            decoder's dtype, and operations that need its range do (torch's automatic mixed precision).
 
     Attributes:
         hidden: Hidden states of every batch, `[B, T, d]` each, before the block that comes next.
     """
 
-    def __init__(self, decoder: StreamedDecoder, batches: Sequence[Tensor], progress: PassProgress) -> None:
+    def __init__(
+        self,
+        decoder: StreamedDecoder,
+        batches: Sequence[Tensor],
+        progress: PassProgress,
+        products: torch.dtype = torch.float32,
+    ) -> None:
         self._decoder = decoder
+        self._products = products
         self._progress = progress
         self._shapes = [ids.shape for ids in batches]
         # Looked for first: embedded states beside loaded ones would be all of them twice.
@@ -55,8 +64,10 @@ class BlockPass:
     @torch.no_grad()
     def run(self, index: int, block: nn.Module, advance: Callable[[int], None]) -> None:
         """Take all batches through a block, one step of progress each."""
+        mixed = self._products != self._decoder.dtype
         for number, states in enumerate(self.hidden):
-            self.hidden[number] = self._calls[self._shapes[number]][index].run(block, states)
+            with torch.autocast(self._decoder.device.type, self._products, enabled=mixed):
+                self.hidden[number] = self._calls[self._shapes[number]][index].run(block, states)
             advance(1)
 
 
@@ -78,7 +89,7 @@ def final_hidden(
     Returns:
         One `[B, T, d]` per batch, on the decoder's device.
     """
-    states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder))
+    states = BlockPass(decoder, batches, PassProgress(reporter))
     with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
         advance(states.passed * len(batches))
         for index, block in states.blocks():

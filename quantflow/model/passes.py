@@ -1,17 +1,17 @@
 """A pass over the blocks that can be interrupted: the hidden states between two blocks, kept on disk."""
 
-import time
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from quantflow.errors import StoreError
 from quantflow.model.safetensors_file import SafetensorsFile, TensorSpec, write_safetensors
+from quantflow.pipeline.events import Reporter
+from quantflow.pipeline.pace import Pace
 
-# Part of the time that may go into keeping progress; a pass whose states are large keeps them less often.
-MAX_OVERHEAD = 0.05
+_STATES = "blocks-*.safetensors"
 
 
 class PassProgress:
@@ -21,14 +21,16 @@ class PassProgress:
     not at all.
 
     Args:
-        folder: Where to keep them; made if it is not there.
+        reporter: Of the stage that passes; its progress folder holds the states.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._kept_at = time.monotonic()
-        self._cost = 0.0
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._folder = reporter.progress_folder
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for cut in self._folder.glob(f"{_STATES}.partial"):  # of a run killed while it wrote
+            cut.unlink()
+        self._pace = Pace()
 
     def load(self, shapes: Sequence[torch.Size]) -> tuple[int, list[Tensor]] | None:
         """The number of blocks passed and the states after them, None where there is nothing (usable).
@@ -36,7 +38,7 @@ class PassProgress:
         Args:
             shapes: Shape of every batch's hidden states; states of other shapes are of another pass.
         """
-        for path in sorted(self._folder.glob("blocks-*.safetensors"), reverse=True):
+        for path in sorted(self._folder.glob(_STATES), reverse=True):
             try:
                 file = SafetensorsFile(path, StoreError)
                 states = [file.read(f"{number:06d}") for number in range(len(file.specs))]
@@ -47,21 +49,28 @@ class PassProgress:
         return None
 
     def keep(self, blocks: int, states: Sequence[Tensor]) -> None:
-        """Keep the states after so many blocks, unless that would cost more than `MAX_OVERHEAD` of the time.
+        """Keep the states after so many blocks, unless that would cost too much of the time.
+
+        Where the disk does not take them, those before stay.
 
         Args:
             blocks: Blocks passed.
             states: Hidden states of every batch, `[B, T, d]` each.
         """
-        now = time.monotonic()
-        if self._cost > MAX_OVERHEAD * (now - self._kept_at):
+        if not self._pace.due:
             return
         path = self._folder / f"blocks-{blocks:05d}.safetensors"
-        named = {f"{number:06d}": state.cpu() for number, state in enumerate(states)}
-        specs = [TensorSpec(name, state.dtype, tuple(state.shape)) for name, state in named.items()]
-        write_safetensors(path, specs, named.items(), {})
-        for older in self._folder.glob("blocks-*.safetensors"):
-            if older != path:
-                older.unlink()
-        self._kept_at = time.monotonic()
-        self._cost = self._kept_at - now
+        with self._pace.keeping():
+            named = {f"{number:06d}": state.cpu() for number, state in enumerate(states)}
+            specs = [TensorSpec(name, state.dtype, tuple(state.shape)) for name, state in named.items()]
+            if self._reporter.keep(partial(write_safetensors, path, specs, named.items(), {})):
+                self._drop_all_but(path.name)
+
+    def drop(self) -> None:
+        """Give the disk back what the pass kept: what it led to is kept itself."""
+        self._drop_all_but("")
+
+    def _drop_all_but(self, name: str) -> None:
+        for path in self._folder.glob(_STATES):
+            if path.name != name:
+                path.unlink()

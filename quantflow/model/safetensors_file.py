@@ -117,6 +117,17 @@ class SafetensorsFile:
         data = self._bytes(name, begin, spec.bytes)
         return data.view(spec.dtype).reshape(spec.shape)
 
+    def read_rows(self, name: str, begin: int, end: int) -> torch.Tensor:
+        """Read the rows from … to of one tensor, as stored, into memory of their own.
+
+        Raises:
+            QuantFlowError: Of the file's error class, if it has no such tensor or cannot be read whole.
+        """
+        spec, start = self._entry(name)
+        row = spec.bytes // spec.shape[0]
+        data = self._bytes(name, start + begin * row, (end - begin) * row)
+        return data.view(spec.dtype).reshape(-1, *spec.shape[1:])
+
     def chunks(self, name: str) -> Iterator[torch.Tensor]:
         """A tensor's elements in order, as stored, in flat pieces of at most `CHUNK_BYTES`.
 
@@ -139,7 +150,8 @@ class SafetensorsFile:
                 file.seek(self._data_start + begin)
                 _read_exactly(file, data.numpy().data)
         except (OSError, _Damaged) as cause:
-            raise self._error(f"cannot be read: {cause}", where=f"{self.path}: {name}") from cause
+            why = cause.strerror if isinstance(cause, OSError) else cause
+            raise self._error(f"cannot be read: {why}", where=f"{self.path}: {name}") from cause
         return data
 
 

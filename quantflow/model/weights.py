@@ -28,6 +28,9 @@ class WeightReader(Protocol):
         """
 
 
+GET_INDEX = "Index and shards do not belong together: get all files of one revision."
+
+
 class SafetensorsReader:
     """The tensors of a Hugging Face folder: one model.safetensors, or shards and their index.
 
@@ -59,16 +62,31 @@ class SafetensorsReader:
             weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             shards = {name: Path(shard).name for name, shard in weight_map.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
-            raise self._error("is no index of safetensors shards", where=str(index)) from cause
+            raise self._error(
+                "is no index of safetensors shards", where=str(index), hint=GET_INDEX
+            ) from cause
+        present = {path.name for path in self.folder.iterdir()}
         opened: dict[str, SafetensorsFile] = {}
         for name, shard in sorted(shards.items()):
             if shard != weight_map[name]:
-                raise self._error(f"names a shard outside its folder: {weight_map[name]}", where=str(index))
+                raise self._error(
+                    f"names a shard outside its folder: {weight_map[name]}",
+                    where=str(index),
+                    hint="Shards lie beside their index. Do not use a model that says otherwise.",
+                )
+            if shard not in present:
+                raise self._error(
+                    f"the shard {shard!a} is missing, which the index names",
+                    where=str(self.folder),
+                    hint="Get the missing files from where the others are from.",
+                )
             if shard not in opened:
                 opened[shard] = SafetensorsFile(self.folder / shard, self._error)
             if name not in opened[shard].specs:
                 raise self._error(
-                    f"says that {name} is in {shard}, which has no such tensor", where=str(index)
+                    f"says that {name} is in {shard}, which has no such tensor",
+                    where=str(index),
+                    hint=GET_INDEX,
                 )
             self._files[name] = opened[shard]
         stored = {name for file in opened.values() for name in file.specs}

@@ -12,10 +12,13 @@ from pydantic import BaseModel, ConfigDict
 
 from quantflow.errors import StoreError
 from quantflow.pipeline.history import RunHistory
-from quantflow.pipeline.store import MANIFEST, PARTIAL, Manifest, Store
+from quantflow.pipeline.storage import remedy
+from quantflow.pipeline.store import LOCKS, MANIFEST, PARTIAL, Manifest, Store
 
 STORE = "store"
 OF_NO_USE = ("unfinished", "damaged")
+ABANDONED_SECONDS = 14 * 86_400.0
+"""A run that nobody took up again for two weeks was of a recipe, or of code, that has changed since."""
 
 
 class Removed(BaseModel):
@@ -135,6 +138,26 @@ def clean(
     )
 
 
+def sweep(workspace: Path, older_than: float = ABANDONED_SECONDS) -> tuple[Removed, ...]:
+    """Remove what interrupted runs left unfinished and nobody took up again.
+
+    Args:
+        workspace: The workspace, `.quantflow`.
+        older_than: Seconds since something was last written to it.
+
+    Returns:
+        What is gone.
+
+    Raises:
+        StoreError: The store cannot be written.
+    """
+    store, cutoff = Store(workspace / STORE), time.time() - older_than
+    with RunHistory(workspace).cleaning() as used:
+        left = [_item(folder, "unfinished", None) for folder in store.unfinished()]
+        old = [item for item in left if item.last_used < cutoff and item.key not in used]
+        return tuple(_removed(item) for item in old if _remove(store, item, dry_run=False))
+
+
 class _Shelf:
     """What stays, in the order in which it would go.
 
@@ -228,10 +251,12 @@ def _remove(store: Store, item: _Item, *, dry_run: bool) -> bool:
             doomed.parent.mkdir(exist_ok=True)
             item.folder.rename(doomed)
             shutil.rmtree(doomed)
+            # Nobody waits for it: a run names its keys first, and for that waits until this cleaning is over.
+            (store.root / LOCKS / item.key).unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(
                 f"it cannot be removed: {error.strerror}",
                 where=str(item.folder),
-                hint="What was removed before stays removed; the store is sound.",
+                hint=f"What was removed before stays removed; the store is sound. {remedy(error)}".strip(),
             ) from error
     return True

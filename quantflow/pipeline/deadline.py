@@ -36,7 +36,8 @@ class Deadline:
         if self._end is not None and self._budget is not None and self._clock() >= self._end:
             raise DeadlineError(
                 f"the time limit of {duration(self._budget)} is reached",
-                hint="What is finished is kept, to the last block: the same command goes on from there.",
+                hint="What is finished is kept, to the last block or batch: the same command goes on from "
+                "there.",
             )
 
 

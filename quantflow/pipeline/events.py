@@ -38,5 +38,12 @@ class Reporter(Protocol):
     def event(self, code: str, message: str, **detail: JsonValue) -> None:
         """Record an event of the running stage: shown at once and stored with its output."""
 
+    def keep(self, write: Callable[[], None]) -> bool:
+        """Let `write` put progress into the progress folder; whether it could.
+
+        Progress is of use only after an interruption: where the disk does not take it, the run's event
+        `progress-not-kept` says so once, and the stage goes on.
+        """
+
     def track(self, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
         """Show progress over `total` steps of `what`; yields a function that advances by n steps."""

@@ -8,6 +8,7 @@ from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams
 from quantflow.pipeline.data_params import data_params
+from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.serving import (
@@ -110,7 +111,7 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
     return (
-        *_making_stages(artifact, machine, batch_tokens),
+        *_making_stages(recipe, artifact, machine),
         *(
             Stage(
                 name=f"measure{where.mark}:{name}",
@@ -168,9 +169,9 @@ def _measured_in(recipe: Recipe, machine: Machine) -> tuple[_MeasuredIn, ...]:
     return (served,) if recipe.gate.kl.runtime is None else (served, _MeasuredIn(TORCH, mark=KL_MARK))
 
 
-def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> tuple[Stage, ...]:
+def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
     """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
-    name = artifact.name
+    name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
     if isinstance(artifact, HfArtifact):
         export = Stage(
             name=f"assemble:{name}",
@@ -189,6 +190,7 @@ def _making_stages(artifact: Artifact, machine: Machine, batch_tokens: int) -> t
                 bits=artifact.bits,
                 group_size=artifact.group_size,
                 device=machine.device,
+                calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
                 batch_tokens=batch_tokens,
             ),
             inputs={"source": "source", "data": "data"},

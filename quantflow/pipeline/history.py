@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from quantflow.errors import StoreError
 from quantflow.gate.verdict import Verdict
 from quantflow.pipeline.deadline import DeadlineError
+from quantflow.pipeline.devices import Computing
+from quantflow.pipeline.storage import remedy
 
 RUNS = "runs"
 SCHEMA_VERSION = 1
@@ -39,6 +41,8 @@ class RunRecord(BaseModel):
         finished: ISO 8601, UTC; None while it runs.
         seconds: Wall time; None while it runs.
         report: Folder of the report, relative to the folder that the workspace lies in.
+        device: Where it computes; None in records of older versions.
+        calibration_dtype: What it calibrates in; likewise.
         pid: Its process.
         host: The machine that the process runs on.
         keys: Store keys of its stages, which nobody may remove while it runs.
@@ -58,6 +62,8 @@ class RunRecord(BaseModel):
     finished: str | None = None
     seconds: float | None = None
     report: str | None = None
+    device: str | None = None
+    calibration_dtype: str | None = None
     pid: int
     host: str
     keys: tuple[str, ...] = ()
@@ -136,7 +142,9 @@ class RunHistory:
         self._folder = workspace / RUNS
 
     @contextmanager
-    def recorded(self, run_id: str, recipe: str, recipe_path: Path) -> Iterator[OpenRecord]:
+    def recorded(
+        self, run_id: str, recipe: str, recipe_path: Path, computing: Computing | None = None
+    ) -> Iterator[OpenRecord]:
         """Record a run from now until the end of the context, whatever that end is.
 
         While it lasts the run holds a lock, by which others see that it lives.
@@ -150,6 +158,8 @@ class RunHistory:
             recipe_path=str(recipe_path),
             status="running",
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            device=computing.device if computing else None,
+            calibration_dtype=computing.calibration_dtype if computing else None,
             pid=os.getpid(),
             host=socket.gethostname(),
         )
@@ -247,5 +257,5 @@ def _unwritable(error: OSError, folder: Path) -> StoreError:
     return StoreError(
         f"the record of the run cannot be written: {error.strerror}",
         where=str(folder),
-        hint="make room there, or run in a folder that you may write to",
+        hint=remedy(error) or "Run in a folder that you may write to.",
     )

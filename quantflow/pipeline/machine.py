@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from quantflow.errors import RecipeError
+from quantflow.hardware.gpu import find_gpus, first_visible
 from quantflow.hardware.processor import find_processor
 
 # Those that the libraries choose their kernels by; the last bits of results may differ between them.
@@ -22,6 +23,8 @@ class Machine(BaseModel):
         device: `cpu` or `cuda`.
         architecture: Processor family, e.g. `x86_64`.
         instruction_sets: Those of `INSTRUCTION_SETS` that the processor has.
+        gpu: Name of the GPU that computes; None on a CPU, or where the driver does not tell.
+        capability: Its CUDA compute capability, e.g. (9, 0).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -29,6 +32,8 @@ class Machine(BaseModel):
     device: Literal["cpu", "cuda"]
     architecture: str
     instruction_sets: tuple[str, ...]
+    gpu: str | None = None
+    capability: tuple[int, int] | None = None
 
 
 def find_machine(device: Literal["auto", "cpu", "cuda"]) -> Machine:
@@ -44,8 +49,13 @@ def find_machine(device: Literal["auto", "cpu", "cuda"]) -> Machine:
             hint="use `device: auto` or `cpu`, or install a CUDA build of torch and a driver",
         )
     chosen: Literal["cpu", "cuda"] = "cpu" if device == "cpu" or not cuda_usable() else "cuda"
+    gpu = first_visible(find_gpus()) if chosen == "cuda" else None
     return Machine(
-        device=chosen, architecture=platform.machine(), instruction_sets=_processor_instruction_sets()
+        device=chosen,
+        architecture=platform.machine(),
+        instruction_sets=_processor_instruction_sets(),
+        gpu=gpu.name if gpu else None,
+        capability=gpu.capability if gpu else None,
     )
 
 

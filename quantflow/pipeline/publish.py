@@ -28,7 +28,7 @@ def publish(stored: Path, target: Path, *, verify: bool = False) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.parent):
         for leftover in (_fresh(target), _former(target)):  # of a run killed while it was here
-            shutil.rmtree(leftover, ignore_errors=True)
+            _remove(leftover)
         if not _same_files(stored, target, verify=verify):
             _replace(stored, target)
 
@@ -59,13 +59,26 @@ def _replace(stored: Path, target: Path) -> None:
             place = fresh / source.relative_to(stored)
             place.parent.mkdir(parents=True, exist_ok=True)
             _link_or_copy(source, place)
-        if target.exists():
+        if target.exists() or target.is_symlink():
             target.rename(former)
-        fresh.rename(target)
+        try:
+            fresh.rename(target)
+        except BaseException:
+            if former.exists() or former.is_symlink():
+                former.rename(target)
+            raise
         flush_folder(target.parent)
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(former, ignore_errors=True)
+        _remove(fresh)
+        _remove(former)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or the file or link that someone put in its place; what a link leads to stays."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _link_or_copy(source: Path, place: Path) -> None:
@@ -73,6 +86,8 @@ def _link_or_copy(source: Path, place: Path) -> None:
         os.link(source, place)
     except OSError:
         shutil.copy2(source, place)
+        with place.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 def _same_files(stored: Path, target: Path, *, verify: bool) -> bool:

@@ -1,6 +1,7 @@
 """A whole run: recipe in, artifacts, report and verdict out."""
 
 import secrets
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +13,24 @@ from pydantic import JsonValue
 
 from quantflow.errors import FitError, QuantFlowError, RecipeError, StoreError
 from quantflow.formats.assembly import load_assembly
+from quantflow.pipeline.clean import sweep
 from quantflow.pipeline.deadline import Deadline
+from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.graph import build_graph
 from quantflow.pipeline.history import OpenRecord, RunHistory
 from quantflow.pipeline.machine import Machine, find_machine
 from quantflow.pipeline.publish import publish
-from quantflow.pipeline.runner import StageOutcome, run_stages, stage_keys
+from quantflow.pipeline.runner import DAMAGED, StageOutcome, run_stages, stage_keys
 from quantflow.pipeline.stage import Stage
+from quantflow.pipeline.storage import explained_storage, remedy
 from quantflow.pipeline.store import WORKSPACE, Store, prepare_workspace
 from quantflow.pipeline.summary import artifact_path, build_report, provenance
 from quantflow.pipeline.terminal import QuietTerminal, Terminal
 from quantflow.plan.fit import Fit, find_fit, require_fit
 from quantflow.plan.needs import find_needs
+from quantflow.plan.size import readable
 from quantflow.recipe.schema import Recipe
 from quantflow.report.model import Report
 from quantflow.report.write import write_report
@@ -39,11 +44,13 @@ class RunResult:
         report: The content of `report.json`.
         report_folder: Where `report.json` and `report.html` are, absolute.
         errors: What kept stages from finishing; empty where all did.
+        verified: What was read again and how it was found, a sentence; empty where nothing was asked to be.
     """
 
     report: Report
     report_folder: Path
     errors: tuple[QuantFlowError, ...]
+    verified: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -87,9 +94,12 @@ def run(
     except RecipeError as error:
         raise placed(error, recipe) from error
     workspace = prepare_workspace(folder / WORKSPACE)
-    with RunHistory(workspace).recorded(run_id, recipe.name, recipe.path) as record:
+    history = RunHistory(workspace)
+    computing = decide(recipe.runtime.calibration_dtype, machine)
+    recorded = history.recorded(run_id, recipe.name, recipe.path, computing)
+    with recorded as record, explained_storage(folder):
         around = _Circumstances(machine, workspace, terminal or QuietTerminal(), deadline, verify, force)
-        outcomes = _outcomes(recipe, around, record)
+        outcomes, verified = _outcomes(recipe, around, record)
         noticed = _publish_artifacts(recipe, outcomes, folder, verify=verify)
         times: dict[str, JsonValue] = {
             "started": began.isoformat(timespec="seconds"),
@@ -99,9 +109,10 @@ def run(
         made = provenance(recipe, overrides, outcomes, machine, times)
         report = build_report(recipe, outcomes, noticed, run_id, made)
         report_folder = folder / "reports" / recipe.name / run_id
-        write_report(report, report_folder)
-        record.finish(report.verdict, report.exit_code, report.reason, report_folder)
-    return RunResult(report, report_folder, tuple(o.error for o in outcomes if o.error is not None))
+        errors = tuple(outcome.error for outcome in outcomes if outcome.error is not None)
+        _write(report, report_folder, errors)
+        _finish(record, report, report_folder)
+    return RunResult(report, report_folder, errors, verified)
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,30 @@ class _Circumstances:
     force: bool
 
 
-def _outcomes(recipe: Recipe, around: _Circumstances, record: OpenRecord) -> tuple[StageOutcome, ...]:
+def _write(report: Report, folder: Path, errors: Sequence[QuantFlowError]) -> None:
+    try:
+        write_report(report, folder)
+    except StoreError as error:
+        if not errors:
+            raise
+        # What ended a stage, such as the same full disk, is the news.
+        first = errors[0]
+        hint = f"{first.hint} No report of it could be written to {folder}.".strip()
+        raise type(first)(first.message, where=first.where, hint=hint) from error
+
+
+def _finish(record: OpenRecord, report: Report, folder: Path) -> None:
+    try:
+        record.finish(report.verdict, report.exit_code, report.reason, folder)
+    except StoreError as error:
+        hint = f"The report is complete, with the verdict {report.verdict}: {folder}. {error.hint}"
+        raise StoreError(error.message, where=error.where, hint=hint) from error
+
+
+def _outcomes(
+    recipe: Recipe, around: _Circumstances, record: OpenRecord
+) -> tuple[tuple[StageOutcome, ...], str]:
+    """Every stage's outcome and, where asked for, what verifying found."""
     digests = DigestCache(around.workspace / "digests.json", trust=not around.verify)
     store = Store(around.workspace / "store")
     with around.terminal:
@@ -124,6 +158,7 @@ def _outcomes(recipe: Recipe, around: _Circumstances, record: OpenRecord) -> tup
         digests.save()
         keys = stage_keys(stages, around.machine)
         record.uses([key.key for key in keys.values()])
+        _sweep(around)
         try:
             needs = find_needs(recipe, stages, keys, store)
         except RecipeError as error:
@@ -138,14 +173,51 @@ def _outcomes(recipe: Recipe, around: _Circumstances, record: OpenRecord) -> tup
             unchanged=partial(check_unchanged, stages, digests),
             verify=around.verify,
         )
+        verified = _verified(stages, outcomes, digests) if around.verify else ""
     for outcome in outcomes:
         if isinstance(outcome.error, RecipeError):
             raise placed(outcome.error, recipe)
-    return outcomes
+    return outcomes, verified
+
+
+def _sweep(around: _Circumstances) -> None:
+    try:
+        swept = sweep(around.workspace)
+    except StoreError as error:
+        around.terminal.say(f"What dead runs left cannot be removed: {error.message}.")
+        return
+    if swept:
+        freed = readable(sum(item.freed_bytes for item in swept))
+        around.terminal.say(f"Removed what {len(swept)} stages left unfinished over two weeks ago: {freed}.")
+
+
+def _verified(stages: Sequence[Stage], outcomes: Sequence[StageOutcome], digests: DigestCache) -> str:
+    """Hold the content of files from outside to what it was at the start; say what has been read again.
+
+    Raises:
+        StoreError: The content of one has changed, its size and times have not.
+    """
+    digests.distrust()
+    try:
+        check_unchanged(stages, digests)
+    except StoreError:
+        for outcome in outcomes:
+            if outcome.stored is not None and not outcome.reused:
+                shutil.rmtree(outcome.stored.folder, ignore_errors=True)
+        raise
+    stored = [file for o in outcomes if o.stored and o.reused for file in o.stored.manifest.files.values()]
+    damaged = [o.stage.name for o in outcomes if any(e.code == DAMAGED for e in o.events)]
+    return (
+        f"Verified: {len(stored)} stored files ({readable(sum(file.size for file in stored))}) and "
+        f"{len(digests.read)} of model and data ({readable(sum(digests.read.values()))}) read again; "
+        f"damaged and computed anew: {', '.join(damaged) or 'none'}."
+    )
 
 
 def check_unchanged(stages: Sequence[Stage], digests: DigestCache) -> None:
     """Compare the files that stages read from outside the workspace with what their keys were computed from.
+
+    By device, inode, size and times, as `digests` does; a file that differs in these is read.
 
     Raises:
         StoreError: One has changed since the run began.
@@ -201,5 +273,5 @@ def _publish_artifact(stored: Path, target: Path, *, verify: bool) -> None:
         raise StoreError(
             f"the artifact cannot be put there: {error.strerror}",
             where=str(target),
-            hint="it is complete in the store; make room and run the same command again",
+            hint=f"It is complete in the store. {remedy(error)}".strip(),
         ) from error

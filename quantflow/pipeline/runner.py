@@ -1,41 +1,30 @@
 """Runs the stage graph: what is in the store is taken from there, the rest is computed, nothing is lost."""
 
-import errno
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from quantflow.errors import QuantFlowError, StoreError
+from quantflow.errors import QuantFlowError
 from quantflow.pipeline.code import code_identity
 from quantflow.pipeline.deadline import Deadline, DeadlineError
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage, run_again
-from quantflow.pipeline.store import Store, StoredObject, Unfinished
+from quantflow.pipeline.stage_reporter import StageReporter
+from quantflow.pipeline.storage import of_storage, storage_error, with_remedy
+from quantflow.pipeline.store import Store, StoredObject
 from quantflow.pipeline.terminal import Terminal
-from quantflow.pipeline.usage import metered
+from quantflow.pipeline.usage import metered, release_memory
 
 KEY_VERSION = 1
-# What a disk, a share or a permission can do to a run; any other OSError is a mistake of ours.
-STORAGE_ERRORS = frozenset(
-    (
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EROFS,
-        errno.EACCES,
-        errno.EPERM,
-        errno.EIO,
-        errno.ESTALE,
-        errno.ENOTCONN,
-    )
-)
+DAMAGED = "stored-output-damaged"
+"""Code of the event that a stored output is not what was written."""
 
 
 @dataclass(frozen=True)
@@ -57,41 +46,6 @@ class StageOutcome:
     reused: bool = False
     events: tuple[Event, ...] = ()
     error: QuantFlowError | None = None
-
-
-class _StageReporter:
-    """Keeps a running stage's events, those before an interruption too, and passes all on to the terminal."""
-
-    def __init__(self, stage: str, terminal: Terminal, unfinished: Unfinished, deadline: Deadline) -> None:
-        self._stage = stage
-        self._terminal = terminal
-        self._file = unfinished.events
-        self._deadline = deadline
-        self.progress_folder = unfinished.progress
-        self.events: list[Event] = []
-        if self._file.exists():
-            for line in self._file.read_text(encoding="utf-8").splitlines():
-                with suppress(ValidationError):  # the last line may have been cut
-                    self.events.append(Event.model_validate_json(line))
-
-    def event(self, code: str, message: str, **detail: JsonValue) -> None:
-        event = Event(code=code, stage=self._stage, message=message, detail=detail)
-        if event in self.events:  # told before the interruption, and again on the way to where it was
-            return
-        self.events.append(event)
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(event.model_dump_json() + "\n")
-        self._terminal.event(event)
-
-    @contextmanager
-    def track(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        with self._terminal.track(what, total) as advance:
-
-            def advance_in_time(steps: int) -> None:
-                advance(steps)
-                self._deadline.check()
-
-            yield advance_in_time
 
 
 def made_from(stage: Stage, machine: Machine, input_keys: Mapping[str, str]) -> dict[str, JsonValue]:
@@ -228,12 +182,12 @@ def _bring_about(
     again: bool,
 ) -> StageOutcome:
     store, terminal = bench.store, bench.terminal
-    with store.lock(key, lambda: terminal.say(f"{stage.name}: waiting for another run that computes it")):
+    with store.lock(key, lambda holder: terminal.say(f"{stage.name}: waiting for {holder}")):
         stored = None if again else store.find(stage.kind, key, verify=bench.verify)
         if stored is not None:
             store.discard(key)  # a run killed just after it finished may have left its progress
             for event in stored.manifest.events:
-                terminal.event(event)
+                terminal.event(event, stored=True)
             store.used(stored)
             terminal.stage_finished(*place, stage.name, stored.manifest.seconds, reused=True)
             return StageOutcome(stage, key, stored, True, stored.manifest.events)
@@ -241,7 +195,7 @@ def _bring_about(
         noticed: tuple[Event, ...] = ()
         if not again and store.exists(stage.kind, key):
             damaged = Event(
-                code="stored-output-damaged",
+                code=DAMAGED,
                 stage=stage.name,
                 message=f"The stored output of {stage.name} is not what was written; it is computed again.",
                 detail={"key": key},
@@ -250,35 +204,32 @@ def _bring_about(
             noticed = (damaged,)
         resumes = stage.resumable and store.has_progress(key)
         unfinished = store.begin(key, resume=stage.resumable)
-        reporter = _StageReporter(stage.name, terminal, unfinished, bench.deadline)
+        reporter = StageReporter(stage.name, terminal, unfinished, bench.deadline)
         try:
             function = stage.load()  # importing torch, for one, is the process's time and not the stage's
+            release_memory()
             started = time.monotonic()
             with metered(bench.device, resumed=resumes) as usage:
                 function(stage.params, inputs, unfinished.output, reporter)
                 bench.unchanged()
                 stored = store.commit(stage.kind, key, made, tuple(reporter.events), started, usage)
-        except DeadlineError:
-            raise
-        except QuantFlowError as error:
-            store.discard(key)
-            return StageOutcome(stage, key, None, False, (*noticed, *reporter.events), error)
-        except OSError as error:
-            if error.errno not in STORAGE_ERRORS:
-                raise
+        except (DeadlineError, KeyboardInterrupt):
             if not stage.resumable:
                 store.discard(key)
+            raise
+        except Exception as error:
+            of_disk = of_storage(error)
+            # From a disk or a share that is away nothing wrong was read: what there is, is right.
+            if not stage.resumable or (of_disk is None and isinstance(error, QuantFlowError)):
+                store.discard(key)
+            if isinstance(error, QuantFlowError):
+                failure = with_remedy(error)
+            elif of_disk is not None:
+                failure = storage_error(of_disk, unfinished.folder)
+            else:
+                raise
             return StageOutcome(
-                stage, key, None, False, (*noticed, *reporter.events), _storage_error(error, stage.name)
+                stage, key, None, False, (*noticed, *reporter.noticed, *reporter.events), failure
             )
         terminal.stage_finished(*place, stage.name, stored.manifest.seconds, reused=False)
-        return StageOutcome(stage, key, stored, False, (*noticed, *reporter.events))
-
-
-def _storage_error(error: OSError, stage: str) -> StoreError:
-    place = str(error.filename) if error.filename else f"stage {stage}"
-    return StoreError(
-        f"{error.strerror or error}",
-        where=place,
-        hint="what is finished is kept: mend the disk or the permissions and run the same command again",
-    )
+        return StageOutcome(stage, key, stored, False, (*noticed, *reporter.noticed, *reporter.events))

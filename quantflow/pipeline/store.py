@@ -1,20 +1,21 @@
 """The content-addressed store: an output is there under its key, complete, or not at all."""
 
-import fcntl
+import errno
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from quantflow.errors import StoreError
 from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.events import Event
+from quantflow.pipeline.lock import held, held_if_free
+from quantflow.pipeline.storage import explained_storage, remedy
 from quantflow.pipeline.usage import Usage
 
 WORKSPACE = ".quantflow"
@@ -138,37 +139,21 @@ class Store:
         """Folders of outputs that were begun and are not finished; the name of each is its key."""
         yield from sorted(path for path in (self.root / PARTIAL).glob("*") if path.is_dir())
 
-    @contextmanager
-    def lock(self, key: str, on_wait: Callable[[], None]) -> Iterator[None]:
+    def lock(self, key: str, on_wait: Callable[[str], None]) -> AbstractContextManager[None]:
         """Hold the right to compute `key`; another run that wants the same waits.
 
         Args:
             key: An object's address.
-            on_wait: Called once if another run holds it.
+            on_wait: Told once, if another run holds it, in words which one and since when.
+
+        Raises:
+            StoreError: The store cannot be written.
         """
-        with self._lock_file(key) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                on_wait()
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return held(self.root / LOCKS / key, on_wait)
 
-    @contextmanager
-    def lock_if_free(self, key: str) -> Iterator[bool]:
+    def lock_if_free(self, key: str) -> AbstractContextManager[bool]:
         """The same without waiting: yields False where another process holds it."""
-        with self._lock_file(key) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
-
-    def _lock_file(self, key: str) -> IO[str]:
-        folder = self.root / LOCKS
-        folder.mkdir(parents=True, exist_ok=True)
-        return (folder / key).open("w")
+        return held_if_free(self.root / LOCKS / key)
 
     def used(self, stored: StoredObject) -> None:
         """Note that an object was of use now; `quantflow clean` removes the least recently used first."""
@@ -223,8 +208,11 @@ class Store:
         for path in sorted(p for p in partial.rglob("*") if p.is_file()):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-            path.chmod(0o444)
             stat = path.stat()
+            if (
+                stat.st_nlink == 1
+            ):  # a file with other names is someone else's as well, such as the hub's cache
+                path.chmod(0o444)
             files[path.relative_to(partial).as_posix()] = FileRecord(
                 size=stat.st_size, mtime_ns=stat.st_mtime_ns, sha256=file_digest(path)
             )
@@ -244,7 +232,8 @@ class Store:
         folder = self._folder(stage, key)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():
-            shutil.rmtree(folder)
+            with explained_storage(folder):
+                shutil.rmtree(folder)
         partial.rename(folder)
         flush_folder(folder.parent)
         self.discard(key)
@@ -260,23 +249,28 @@ def prepare_workspace(workspace: Path) -> Path:
     Raises:
         StoreError: It cannot be written.
     """
+    kept_out = workspace / ".gitignore"
     try:
         workspace.mkdir(parents=True, exist_ok=True)
-        (workspace / ".gitignore").write_text("*\n")
+        if not kept_out.is_file() or kept_out.read_text() != "*\n":
+            kept_out.write_text("*\n")
     except OSError as error:
         raise StoreError(
             f"the workspace cannot be written: {error.strerror}",
             where=str(workspace),
-            hint="run in a folder that you may write to",
+            hint=remedy(error) or "Run in a folder that you may write to.",
         ) from error
     return workspace
 
 
 def flush_folder(folder: Path) -> None:
-    """Make a rename within `folder` survive a power cut."""
+    """Make a rename within `folder` survive a power cut, where the file system knows how."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
     finally:
         os.close(descriptor)
 
@@ -292,4 +286,4 @@ def _intact(path: Path, record: FileRecord, *, verify: bool) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise StoreError(f"cannot read it: {error.strerror}", where=str(path)) from error
+        raise StoreError(f"cannot read it: {error.strerror}", where=str(path), hint=remedy(error)) from error

@@ -15,6 +15,7 @@ from quantflow.gate.verdict import Verdict, combine, exit_code
 from quantflow.measure.measurement import Measurement, load_measurement
 from quantflow.measure.serving import load_serving
 from quantflow.pipeline.code import code_identity
+from quantflow.pipeline.devices import decide
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
@@ -91,6 +92,7 @@ def provenance(
         "python": platform.python_version(),
         "libraries": dict(sorted(libraries.items())),
         "machine": machine.model_dump(mode="json"),
+        "computing": decide(recipe.runtime.calibration_dtype, machine).model_dump(mode="json"),
         "recipe_text": recipe.path.read_text(encoding="utf-8-sig"),
         "overrides": list(overrides),
         "stages": [

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Protocol, Self
@@ -48,8 +48,8 @@ class Terminal(Protocol):
     def say(self, message: str) -> None:
         """A line that is neither a stage nor an event."""
 
-    def event(self, event: Event) -> None:
-        """An event of the running stage."""
+    def event(self, event: Event, *, stored: bool = False) -> None:
+        """An event of the running stage, or of the time when its stored output was made."""
 
     def track(self, what: str, total: int) -> AbstractContextManager[Advance]:
         """Progress over `total` steps of `what`."""
@@ -91,11 +91,14 @@ class LogTerminal:
     def say(self, message: str) -> None:
         """One dated line."""
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        print(f"{stamp} {message}", file=self._stream, flush=True)
+        # A log that cannot be written any more is no reason to give the work up: the report says it all.
+        with suppress(OSError):
+            print(f"{stamp} {message}", file=self._stream, flush=True)
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, *, stored: bool = False) -> None:
         """One line per event."""
-        self.say(f"event {event.code}: {event.message}")
+        when = " (from the store)" if stored else ""
+        self.say(f"event {event.code}{when}: {event.message}")
 
     @contextmanager
     def track(self, what: str, total: int) -> Iterator[Advance]:
@@ -143,8 +146,9 @@ class BarTerminal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop the live display, whatever happened."""
-        self._progress.stop()
+        """Stop the live display, whatever happened; a terminal that was closed needs none."""
+        with suppress(OSError):
+            self._progress.stop()
 
     def stage_started(self, number: int, total: int, name: str) -> None:
         """A spinner with the elapsed time until the stage is there."""
@@ -167,9 +171,10 @@ class BarTerminal:
         """A permanent line in rich's markup."""
         self._progress.console.print(markup, highlight=False)
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, *, stored: bool = False) -> None:
         """A permanent, marked line per event."""
-        self.say_markup(f"  [yellow]![/] [yellow]{escape(event.code)}[/]: {escape(event.message)}")
+        when = " [dim](from the store)[/]" if stored else ""
+        self.say_markup(f"  [yellow]![/] [yellow]{escape(event.code)}[/]{when}: {escape(event.message)}")
 
     @contextmanager
     def track(self, what: str, total: int) -> Iterator[Advance]:

@@ -54,6 +54,7 @@ def main(device: str, folder: Path) -> None:
     speed = Stopwatch(device)
     with torch.no_grad():
         rates = {f"matmul-{width}": _matmul(speed, device, width) for width in MATMUL_WIDTHS[device]}
+        rates["bf16"] = _bf16(speed, device)
         rates |= _tensors(speed, device) | _codes(speed) | _logits(speed, device)
     rates |= _disk(speed, folder) | {"block": _model(speed)}
     print(json.dumps({"imports": IMPORTED - BEGUN, "rates": rates}))
@@ -89,6 +90,12 @@ def _matmul(speed: Stopwatch, device: str, width: int) -> float:
     a, b = (torch.randn(width, width, device=device) for _ in range(2))
     budget = BUDGET_LARGEST_MATMUL if width == MATMUL_WIDTHS[device][-1] else BUDGET
     return 2 * width**3 / speed.fastest(lambda: a @ b, budget)
+
+
+def _bf16(speed: Stopwatch, device: str) -> float:
+    width = MATMUL_WIDTHS[device][-1]
+    a, b = (torch.randn(width, width, device=device, dtype=torch.bfloat16) for _ in range(2))
+    return 2 * width**3 / speed.fastest(lambda: torch.nn.functional.linear(a, b), BUDGET_LARGEST_MATMUL)
 
 
 def _tensors(speed: Stopwatch, device: str) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from quantflow.errors import QuantFlowError, RecipeError, StoreError
+from quantflow.pipeline.devices import Computing, decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.graph import build_graph
 from quantflow.pipeline.machine import find_machine
@@ -98,6 +99,7 @@ class Plan(_Frozen):
         recipe: The recipe's name.
         device: `cpu` or `cuda`.
         machine: What computes.
+        computing: What it computes in.
         facts: What the estimates go by.
         stages: In the order in which they run.
         start_seconds: Time to start the program and import what it computes with; 0 where all is cached.
@@ -109,6 +111,7 @@ class Plan(_Frozen):
     recipe: str
     device: Literal["cpu", "cuda"]
     machine: str
+    computing: Computing
     facts: PlannedFacts
     stages: tuple[PlannedStage, ...]
     start_seconds: float
@@ -165,6 +168,7 @@ def make_plan(
         recipe=recipe.name,
         device=machine.device,
         machine=machine_name(machine.device),
+        computing=decide(recipe.runtime.calibration_dtype, machine),
         facts=_facts(needs),
         stages=planned,
         start_seconds=start,

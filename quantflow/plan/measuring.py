@@ -34,26 +34,25 @@ def baseline_cost(params: BaselineParams, shape: ModelShape, text: TextSize) -> 
     work = (
         _forward(params.batch_tokens, shape, text)
         + head_work(shape, text.positions)
-        + amounts(scoring=logits, writing=written, hashing=written)
+        + amounts(
+            scoring=logits, writing=written, hashing=written, reading=hidden_bytes(shape, text.positions)
+        )
     )
-    kept = 2 * hidden_bytes(shape, text.positions)  # once more as the bytes that are written
-    return _cost(params, shape, text, work, heads=1, logits=ALONE_LOGITS, kept=kept, disk=written)
+    return _cost(params, shape, text, work, heads=1, logits=ALONE_LOGITS, disk=written)
 
 
 def measure_cost(params: MeasureParams, shape: ModelShape, text: TextSize) -> Cost:
     """The artifact's forward, its weights unpacked block by block, and both models' logits."""
     logits = text.positions * shape.vocabulary
-    written = text.positions * BESIDE_SAMPLE
+    written, hidden = text.positions * BESIDE_SAMPLE, hidden_bytes(shape, text.positions)
     work = (
         _forward(params.batch_tokens, shape, text)
         + amounts(unpacking=shape.blocks * shape.block_parameters)
         + head_work(shape, text.positions).times(2)
         + embedding_work(shape)  # the baseline's, made for its head
-        + amounts(comparing=logits, writing=written, hashing=written)
-        + amounts(reading=hidden_bytes(shape, text.positions))
+        + amounts(comparing=logits, writing=written + hidden, hashing=written, reading=2 * hidden)
     )
-    kept = hidden_bytes(shape, text.positions)
-    return _cost(params, shape, text, work, heads=2, logits=BESIDE_LOGITS, kept=kept, disk=written)
+    return _cost(params, shape, text, work, heads=2, logits=BESIDE_LOGITS, disk=written)
 
 
 def _forward(batch_tokens: int, shape: ModelShape, text: TextSize) -> Work:
@@ -69,7 +68,6 @@ def _cost(
     *,
     heads: int,
     logits: float,
-    kept: int,
     disk: int,
 ) -> Cost:
     states = hidden_bytes(shape, round(PADDING * text.evaluation_tokens))
@@ -80,10 +78,12 @@ def _cost(
     computing = max(running, embedding)
     piece = min(LOGITS_BYTES, text.positions * shape.vocabulary * FLOAT)
     scoring = heads * table_bytes(shape) + round(logits * piece)
-    if params.device == "cuda":
-        host, device = kept, max(computing, scoring)
+    if (
+        params.device == "cuda"
+    ):  # scored states are gathered in the machine's memory and go to disk from there
+        host, device = hidden_bytes(shape, text.positions), max(computing, scoring)
     else:
-        host, device = max(computing, kept + scoring), 0
+        host, device = max(computing, scoring), 0
     return Cost(
         work,
         host_bytes=HEAP_BYTES + host,

@@ -25,6 +25,9 @@ from quantflow.source.wheel import cached_wheel
 
 WEIGHTS = "model*.safetensors"
 TOKENIZER = "tokenizer.json"
+# Weights take a byte or more; a config that makes more of them than that does not belong to its files, and is
+# for the source stage to refuse in its own words.
+MOST_PARAMETERS_PER_BYTE = 1
 # safetensors' names of dtypes → torch's.
 _HEADER_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
@@ -85,10 +88,15 @@ def _from_folder(kind: SourceKind, folder: Path) -> PlannedModel:
     if dtypes := _header_dtypes(files):
         shape = replace(shape, dtype=max(sorted(dtypes), key=dtypes.__getitem__))
     tokenizer = folder / TOKENIZER
+    weight_bytes = sum(path.stat().st_size for path in files or pickled)
+    if 0 < MOST_PARAMETERS_PER_BYTE * weight_bytes < shape.parameters:
+        raise UnknownShapeError(
+            f"config.json describes {shape.parameters:,} parameters, the weights have {weight_bytes:,} bytes"
+        )
     return PlannedModel(
         kind,
         shape,
-        weight_bytes=sum(path.stat().st_size for path in files or pickled),
+        weight_bytes=weight_bytes,
         download_bytes=0,
         tokenizer=tokenizer if tokenizer.is_file() else None,
         converted=bool(pickled),

@@ -43,7 +43,7 @@ def quantize_cost(params: QuantizeParams, shape: ModelShape, text: TextSize) -> 
     per_block = _grams(params, shape, text) + _searches(shape) + _codes(params, shape)
     written = shape.blocks * code_bytes(shape, params.group_size)
     work = (
-        forward_work(shape, tokens, length, params.batch_tokens)
+        _forward(params, shape, tokens, length)
         + per_block.times(shape.blocks)
         + amounts(writing=written, hashing=written)
     )
@@ -57,6 +57,15 @@ def quantize_cost(params: QuantizeParams, shape: ModelShape, text: TextSize) -> 
         disk_bytes=written,
         scratch_bytes=PROGRESS_COPIES * hidden_bytes(shape, tokens),
     )
+
+
+def _forward(params: QuantizeParams, shape: ModelShape, tokens: int, length: int) -> Work:
+    work = forward_work(shape, tokens, length, params.batch_tokens)
+    if params.calibration_dtype == "float32":
+        return work
+    batches = ceil(tokens / batch_rows(length, params.batch_tokens))
+    casts = amounts(converting=shape.block_parameters).times(batches * shape.blocks)
+    return work.in_bfloat16() + casts
 
 
 def code_bytes(shape: ModelShape, group_size: int) -> int:

@@ -9,6 +9,7 @@ K = TypeVar("K")
 # where a few are alive at a time, and where so many are that glibc trims its heap (64 MiB) over and over.
 LARGEST_REUSED, LARGEST_REUSED_AMONG_MANY = 32 << 20, 8 << 20
 Kind = Literal[
+    "bf16",  # floating-point operations of products in bfloat16
     "elementwise",  # numbers of a float32 tensor, one pass
     "fresh",  # bytes of memory that the system has to give, cleared, to a tensor
     "rounding",  # weights fitted to a grid and rounded to it
@@ -42,6 +43,10 @@ class Work:
     def __add__(self, other: "Work") -> "Work":
         """Both."""
         return Work(_added(self.matmuls, other.matmuls), _added(self.amounts, other.amounts))
+
+    def in_bfloat16(self) -> "Work":
+        """The same with its products in bfloat16."""
+        return Work({}, _added(self.amounts, {"bf16": sum(self.matmuls.values())}))
 
     def times(self, count: float) -> "Work":
         """The same `count` times over."""

@@ -104,4 +104,5 @@ def _scaled_loss(weight: Tensor, gram: Tensor, scale: Tensor, bits: int, group_s
     groups = (weight * scale).reshape(weight.shape[0], -1, group_size)
     rounded = round_to_grid(groups, fit_grid(groups, bits)).reshape(weight.shape)
     error = rounded / scale - weight
-    return float(((error @ gram) * error).sum())
+    # By rows first: a sum over everything is cut up by the number of threads, and ends in other last bits.
+    return float(((error @ gram) * error).sum(-1).sum())

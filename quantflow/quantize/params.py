@@ -28,6 +28,7 @@ class QuantizeParams(StageParams):
         bits: Width of a code.
         group_size: Input channels that share a scale and a zero point.
         device: `cpu` or `cuda`.
+        calibration_dtype: What the products of the calibration forward are computed in.
         batch_tokens: Calibration tokens that pass a block at once, at most (at least one window does).
     """
 
@@ -35,4 +36,5 @@ class QuantizeParams(StageParams):
     bits: Literal[4]
     group_size: int = Field(gt=0)
     device: Literal["cpu", "cuda"]
+    calibration_dtype: Literal["float32", "bfloat16"] = "float32"
     batch_tokens: int = Field(gt=0)

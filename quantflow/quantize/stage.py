@@ -31,7 +31,8 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     folder = checkpoint.folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device, torch.float32)
     batches = calibration_batches(inputs["data"], params.batch_tokens)
-    states = BlockPass(decoder, batches, PassProgress(reporter.progress_folder))
+    products = getattr(torch, params.calibration_dtype)
+    states = BlockPass(decoder, batches, PassProgress(reporter), products)
     block_file(output, 0).parent.mkdir(exist_ok=True)
     what = "Calibrating and quantizing"
     if states.passed:

@@ -10,6 +10,7 @@ from quantflow.recipe.nodes import ListNode, Loc, MapNode, Node, Place, Problem,
 # A recipe has some fifty keys; these bounds are out of reach for one and well within reach of an attack.
 MOST_NODES = 10_000
 DEEPEST_NESTING = 20
+NOT_A_RECIPE = "No recipe needs that: see recipes/quickstart.yaml for what one looks like."
 
 
 class MalformedError(Exception):
@@ -42,7 +43,7 @@ def read_document(text: str, shown_as: str) -> tuple[Node | None, list[Problem]]
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         message = f"character #x{ord(text[error.position]):04x} is not allowed in YAML"
-        raise MalformedError(Problem(builder.place(line), "", message)) from error
+        raise MalformedError(Problem(builder.place(line), "", message, "Delete it.")) from error
     return root, builder.problems
 
 
@@ -66,7 +67,11 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise self._malformed(event, "a recipe is one YAML document, a second one begins here")
+                    raise self._malformed(
+                        event,
+                        "a recipe is one YAML document, a second one begins here",
+                        "Remove the line ---.",
+                    )
             elif isinstance(event, yaml.NodeEvent):
                 root = self.node(event, events, ())
         return None if isinstance(root, Scalar) and root.plain and not root.text else root
@@ -75,7 +80,7 @@ class _Builder:
         """Build the node that `event` begins; `line` is that of its key, if it has one."""
         place = self.place(line or _line(event))
         if len(loc) > DEEPEST_NESTING:
-            raise self._malformed(event, f"nested more than {DEEPEST_NESTING} levels deep")
+            raise self._malformed(event, f"nested more than {DEEPEST_NESTING} levels deep", NOT_A_RECIPE)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, place)
         self._count(event, 1)
@@ -100,7 +105,7 @@ class _Builder:
         entries: dict[str, Node] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise self._malformed(event, "a key has to be a plain word")
+                raise self._malformed(event, "a key has to be a plain word", NOT_A_RECIPE)
             key, line = event.value, _line(event)
             self._refuse_tag(event, self.place(line), (*loc, key))
             value = self.node(next(events), events, (*loc, key), line)
@@ -126,7 +131,7 @@ class _Builder:
     def _count(self, event: yaml.Event, nodes: int) -> None:
         self.count += nodes
         if self.count > MOST_NODES:
-            raise self._malformed(event, f"more than {MOST_NODES} values, aliases written out")
+            raise self._malformed(event, f"more than {MOST_NODES} values, aliases written out", NOT_A_RECIPE)
 
     def _refuse_tag(self, event: yaml.Event, place: Place, loc: Loc) -> None:
         tag = event.tag if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) else None
@@ -142,7 +147,7 @@ class _Builder:
         number = mark.line + 1 if mark else 1
         line = self.lines[number - 1] if number <= len(self.lines) else ""
         what = error.problem or error.context or "cannot be read"
-        hint = ""
+        hint = "Close what this line or one before it opens: a bracket, a brace, a quote."
         if "\\t" in what or "\t" in line[: len(line) - len(line.lstrip())]:
             what, hint = "a tab where YAML wants spaces", "Indent with spaces."
         elif "alias" in (error.context or ""):
@@ -151,7 +156,7 @@ class _Builder:
             hint = "Inside [ ] and { } a text with ${…} has to be quoted."
         elif "mapping values are not allowed" in what:
             hint = "Text that holds `: ` has to be quoted; keys of one mapping have to line up."
-        context = f" ({error.context})" if error.context and not hint else ""
+        context = f" ({error.context})" if error.context else ""
         return Problem(self.place(number), "", f"this is not valid YAML: {what}{context}", hint)
 
 

@@ -116,6 +116,13 @@ class Runtime(Section):
         description="Device: cpu, cuda (an NVIDIA GPU), or auto, which takes the GPU if there is one. "
         "Default: auto.",
     )
+    calibration_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto",
+        description="What the products of the calibration forward are computed in: auto takes bfloat16 where "
+        "the device multiplies it itself (AVX-512 BF16, AMX, GPUs of compute capability 8.0 and above), else "
+        "float32. Name one to get the same on another machine. Measurements are in float32 whatever this "
+        "says. Default: auto.",
+    )
     batch_tokens: int = Field(
         default=2048,
         ge=1,

@@ -2,37 +2,51 @@
 
 import json
 import os
+import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from quantflow.errors import StoreError
+from quantflow.pipeline.storage import remedy
 from quantflow.report.html import render_html
 from quantflow.report.model import Report
 
 JSON_FILE = "report.json"
 HTML_FILE = "report.html"
+# Longer than any report takes to write: what is older belongs to no running run.
+LEFT_SECONDS = 3600
+_FRESH = ".new"
 
 
 def write_report(report: Report, folder: Path) -> None:
-    """Write `report.json` and `report.html` into `folder`, each complete or not at all.
+    """Write `report.json` and `report.html` into `folder`, both or neither.
 
     Args:
         report: What to say.
-        folder: Made if it is not there; files of an earlier report in it are replaced.
+        folder: Appears when both are whole; if it is there, files of an earlier report in it are replaced.
 
     Raises:
         StoreError: The folder cannot be written.
         ValueError: A figure is not finite, which JSON cannot say and a report must not.
     """
     content, page = report_json(report), render_html(report)
+    fresh = folder.with_name(f".{folder.name}{_FRESH}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / JSON_FILE, content.encode())
-        _replace(folder / HTML_FILE, page.encode("utf-8", errors="replace"))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder.parent)
+        try:
+            fresh.mkdir()
+            _write(fresh / JSON_FILE, content.encode())
+            _write(fresh / HTML_FILE, page.encode("utf-8", errors="replace"))
+            _put(fresh, folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
     except OSError as error:
         raise StoreError(
             f"the report cannot be written: {error.strerror or error}",
             where=str(folder),
-            hint="Free some space, or run in a folder that you may write to.",
+            hint=f"What it reports on is done and kept. {remedy(error)}".strip(),
         ) from error
 
 
@@ -46,14 +60,25 @@ def report_json(report: Report) -> str:
     return json.dumps(report.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file under another name and rename it, so that a reader sees all of it or none."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with fresh.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _put(fresh: Path, folder: Path) -> None:
+    """Let the fresh files be those of `folder`."""
+    if not folder.exists():
+        fresh.rename(folder)
+        return
+    for path in sorted(fresh.iterdir()):
+        path.replace(folder / path.name)
+
+
+def _sweep(reports: Path) -> None:
+    """Remove what runs that were killed while they wrote a report have left."""
+    for left in reports.glob(f".*{_FRESH}"):
+        with suppress(FileNotFoundError):  # another run may have swept or finished it
+            if left.stat().st_mtime < time.time() - LEFT_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)

@@ -16,6 +16,7 @@ MAX_RATIO = 100
 archive made to fill a disk comes near, is about 1,000."""
 
 _CHUNK = 1 << 20
+NOT_A_MODEL = "Do not use this wheel: nobody packs a model like that."
 _ENCRYPTED = 0x1
 
 
@@ -69,13 +70,16 @@ def _refuse_odd(info: zipfile.ZipInfo, archive: Path, target: Path) -> None:
     where = f"{archive}: {info.filename}"
     kind = stat.S_IFMT(info.external_attr >> 16)
     if info.is_dir() or kind not in (0, stat.S_IFREG):
-        raise SourceError("is not a plain file but a folder, a link or a device", where=where)
+        raise SourceError(
+            "is not a plain file but a folder, a link or a device", where=where, hint=NOT_A_MODEL
+        )
     if info.flag_bits & _ENCRYPTED:
-        raise SourceError("is encrypted", where=where)
+        raise SourceError("is encrypted", where=where, hint=NOT_A_MODEL)
     if info.file_size > MAX_RATIO * max(info.compress_size, 1):
         raise SourceError(
             f"says that {info.compress_size} packed bytes become {info.file_size}: no weights pack like that",
             where=where,
+            hint=NOT_A_MODEL,
         )
     free = shutil.disk_usage(target.parent).free
     if info.file_size > free:
@@ -95,5 +99,7 @@ def _copy(packed: IO[bytes], file: IO[bytes], info: zipfile.ZipInfo, archive: Pa
         file.write(chunk)
     if written != info.file_size:
         raise SourceError(
-            f"says that it is {info.file_size} bytes long and is not", where=f"{archive}: {info.filename}"
+            f"says that it is {info.file_size} bytes long and is not",
+            where=f"{archive}: {info.filename}",
+            hint=NOT_A_MODEL,
         )

@@ -26,6 +26,7 @@ from quantflow.source.identify import (
 OTHER_PICKLES = ("*.pt", "*.pth", "*.bin", "*.ckpt")
 # Any one of these is enough for AutoTokenizer.
 TOKENIZER_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+GET_CONFIG = "Get it again from where the weights are from."
 CAUSAL_LM_SUFFIXES = ("ForCausalLM", "LMHeadModel")
 
 
@@ -81,7 +82,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     _refuse_quantized(config, folder)
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
-        raise SourceError("config.json has no model_type", where=str(folder / CONFIG_NAME))
+        raise SourceError("config.json has no model_type", where=str(folder / CONFIG_NAME), hint=GET_CONFIG)
     if "auto_map" in config and model_type not in FAMILIES:
         raise RecipeError(
             f"models of type {model_type!r} come with code of their own (auto_map), which is never run",
@@ -125,9 +126,9 @@ def _parse_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"config.json cannot be read: {error}", where=str(path)) from error
+        raise SourceError(f"config.json cannot be read: {error}", where=str(path), hint=GET_CONFIG) from error
     if not isinstance(config, dict):
-        raise SourceError("config.json is not a JSON object", where=str(path))
+        raise SourceError("config.json is not a JSON object", where=str(path), hint=GET_CONFIG)
     return config
 
 

@@ -23,6 +23,10 @@ from quantflow.source.gguf_header import PLAIN_TYPES, GgufHeader, read_header
 from quantflow.source.gguf_tokenizer import repair_tokenizer
 
 MAX_SHARD_SIZE = "4GB"
+_FACTORS = ("logit_scale", "embedding_scale", "residual_scale")
+_LIMITS = ("attention.scale", "attention.clamp_kqv", "attn_logit_softcapping", "final_logit_softcapping")
+"""Metadata of an architecture that change what it computes, and that the conversion does not read for the
+supported ones; a factor of 1, or a value of 0, means nothing."""
 # What a model loaded from GGUF remembers of it in its config; a plain checkpoint must not.
 _CONFIG_LEFTOVERS = ("quantization_config", "_model_name_or_path", "_name_or_path")
 # How a tokenizer was loaded, which would be saved with it.
@@ -58,6 +62,7 @@ def convert_gguf(path: Path, folder: Path, reporter: Reporter) -> None:
         family_of(config.model_type)
         advance(1)
         model = _load_model(lone, config, dtype)
+        _require_all_read(model, header, path)
         _require_finite(model, dtype, path)
         advance(1)
         tokenizer = _converted(lone, PreTrainedTokenizerFast)
@@ -90,6 +95,15 @@ def _refuse_what_would_be_lost(header: GgufHeader, path: Path) -> None:
             where=str(path),
             hint="Use the model's safetensors checkpoint.",
         )
+    neutral = dict.fromkeys(_FACTORS, (0, 1)) | dict.fromkeys(_LIMITS, (0,))
+    for name, values in neutral.items():
+        value = header.metadata.get(f"{header.architecture}.{name}")
+        if value is not None and value not in values:
+            raise SourceError(
+                f"the model computes with {name} {value}, which transformers' GGUF conversion leaves out",
+                where=str(path),
+                hint="Use the model's safetensors checkpoint.",
+            )
 
 
 def _checkpoint_dtype(header: GgufHeader) -> torch.dtype:
@@ -168,6 +182,20 @@ def _load_model(lone: Path, config: Any, dtype: torch.dtype) -> Any:
             hint="Use a safetensors checkpoint of the model.",
         )
     return model
+
+
+def _require_all_read(model: Any, header: GgufHeader, path: Path) -> None:
+    """Refuse tensors that the model has no place for: the conversion passes them by without a word."""
+    architecture = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == model.config.model_type)
+    names = gguf.get_tensor_name_map(architecture, model.config.num_hidden_layers)
+    read = {names.get_name(key, try_suffixes=(".weight", ".bias")) for key in model.state_dict()}
+    lost = sorted(header.tensors.keys() - read)
+    if lost:
+        raise SourceError(
+            f"{len(lost)} tensors of the file are lost in transformers' GGUF conversion, such as {lost[0]}",
+            where=str(path),
+            hint="Use the model's safetensors checkpoint.",
+        )
 
 
 def _require_finite(model: Any, dtype: torch.dtype, path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from quantflow.errors import SourceError
-from quantflow.source.gguf_header import GgufHeader
+from quantflow.source.gguf_header import SPECIAL_TOKENS, GgufHeader
 
 EMBEDDING = "token_embd.weight"
 _BLOCK = re.compile(r"blk\.(\d+)\.")
@@ -31,6 +31,10 @@ def check_header(header: GgufHeader, path: Path) -> None:
     tokens, rows = header.metadata.get("tokenizer.ggml.tokens"), _shape(header, EMBEDDING, 1)
     if tokens is not None and rows is not None and tokens != rows:
         raise _contradiction(path, "number of tokens", tokens, rows)
+    for role in SPECIAL_TOKENS:
+        token = header.token_id(role)
+        if token is not None and isinstance(tokens, int) and token >= tokens:
+            raise _contradiction(path, f"{role}_token_id", token, f"{tokens} tokens")
     _check_heads(header, path)
 
 

@@ -27,6 +27,9 @@ LONGEST_STRING = 16 << 20
 PLAIN_TYPES: Mapping[str, str] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """GGUF's tensor types that hold plain numbers, and torch's names for them; all others are quantized."""
 
+SPECIAL_TOKENS = ("bos", "eos", "unknown", "padding")
+"""Roles of tokens that a file's metadata names by their id."""
+
 # Numbers of metadata value types in the file → struct format; strings and arrays are read by hand.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -76,7 +79,7 @@ class GgufHeader:
         return any(tensor.type not in PLAIN_TYPES for tensor in self.tensors.values())
 
     def token_id(self, role: str) -> int | None:
-        """Id of a special token (`bos`, `eos`, `unknown`, `padding`), where the file names one."""
+        """Id of a special token, one of `SPECIAL_TOKENS`, where the file names one."""
         return self.size(f"tokenizer.ggml.{role}_token_id")
 
     def size(self, key: str) -> int | None:

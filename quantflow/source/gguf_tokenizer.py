@@ -3,10 +3,10 @@
 from typing import Any
 
 from quantflow.pipeline.events import Reporter
-from quantflow.source.gguf_header import GgufHeader
+from quantflow.source.gguf_header import SPECIAL_TOKENS, GgufHeader
 
-# Role in GGUF's metadata → attribute of a transformers tokenizer.
-_SPECIAL_TOKENS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+# Attributes of a transformers tokenizer.
+_ATTRIBUTES = dict(zip(SPECIAL_TOKENS, ("bos_token", "eos_token", "unk_token", "pad_token"), strict=True))
 
 PROBE = "The filter lasts about 2,200 hours."
 """Any text: what comes before it is what counts."""
@@ -14,6 +14,10 @@ PROBE = "The filter lasts about 2,200 hours."
 # Pre-tokenization rules of GGUF files that GPT-2's, which transformers uses for `llama` files, stands for:
 # SmolLM's own differs in splitting digits, which its merges never join.
 _GPT2_LIKE = ("default", "gpt-2", "gpt2", "smollm")
+
+
+_LLAMA3_LIKE = ("llama-bpe", "llama-v3", "llama3")
+"""Split rules under which llama.cpp puts BOS before text where the file does not say whether to."""
 
 
 def repair_tokenizer(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> None:
@@ -36,7 +40,7 @@ def repair_tokenizer(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> 
 
 
 def _repair_special_tokens(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> None:
-    for role, attribute in _SPECIAL_TOKENS.items():
+    for role, attribute in _ATTRIBUTES.items():
         token_id = header.token_id(role)
         current = getattr(tokenizer, f"{attribute}_id")
         if token_id is None or token_id == current:
@@ -62,17 +66,23 @@ def _repair_special_tokens(tokenizer: Any, header: GgufHeader, reporter: Reporte
 
 
 def _repair_bos(tokenizer: Any, header: GgufHeader, reporter: Reporter) -> None:
-    """Put the beginning-of-text token before text exactly if the file says so."""
-    wanted = header.metadata.get("tokenizer.ggml.add_bos_token")
-    if wanted is None or tokenizer.bos_token_id is None or bool(wanted) == _adds_bos(tokenizer):
+    """Put the beginning-of-text token before text exactly if the file says so; else as llama.cpp does it."""
+    said = header.metadata.get("tokenizer.ggml.add_bos_token")
+    wanted = _is_with_bos_by_default(header) if said is None else bool(said)
+    if tokenizer.bos_token_id is None or wanted == _adds_bos(tokenizer):
         return
-    tokenizer.add_bos_token = bool(wanted)
+    tokenizer.add_bos_token = wanted
     reporter.event(
         "gguf-tokenizer-adds-bos",
         f"The converted tokenizer {'did not put' if wanted else 'put'} the beginning-of-text token before "
-        "every text; this now is as the GGUF file says.",
-        adds_bos=bool(wanted),
+        f"every text; this now is as {'the GGUF file says' if said is not None else 'llama.cpp does it'}.",
+        adds_bos=wanted,
     )
+
+
+def _is_with_bos_by_default(header: GgufHeader) -> bool:
+    sentencepiece = header.metadata.get("tokenizer.ggml.model") == "llama"
+    return sentencepiece or header.metadata.get("tokenizer.ggml.pre") in _LLAMA3_LIKE
 
 
 def _adds_bos(tokenizer: Any) -> bool:

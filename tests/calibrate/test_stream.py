@@ -13,6 +13,7 @@ from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
 from quantflow.model.weights import SafetensorsReader
+from tests.reporting import RecordingReporter
 from tests.tiny_models import random_model, tiny_config
 
 
@@ -26,7 +27,9 @@ def decoder_of(folder: Path) -> StreamedDecoder:
 
 
 def calibrated(decoder: StreamedDecoder, tmp_path: Path) -> Generator[CalibratedBlock]:
-    states = BlockPass(decoder, batches(), PassProgress(tmp_path / "progress"))
+    states = BlockPass(
+        decoder, batches(), PassProgress(RecordingReporter(progress_folder=tmp_path / "progress"))
+    )
     return calibrate_blocks(states, decoder.family.units, lambda batches: None)
 
 

@@ -21,6 +21,10 @@ class Recorder:
         self.events[code] = detail
         self.messages.append(message)
 
+    def keep(self, write: Callable[[], None]) -> bool:
+        write()
+        return True
+
     @contextmanager
     def track(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         self.progress[what] = (0, total)

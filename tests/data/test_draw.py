@@ -55,10 +55,11 @@ def by_hand(records: list[Record], given: DataParams) -> set[str]:
 
 
 @settings(deadline=None, max_examples=15)
-@given(st.integers(0, 5), st.integers(50, 600), st.randoms(use_true_random=False))
+@given(st.integers(0, 5), st.integers(50, 600), st.integers(0, 2**16))
 def test_the_draw_is_the_fewest_documents_of_the_lowest_ranks_that_fill_the_need(
-    encoder: Encoder, seed: int, count: int, rng: random.Random
+    encoder: Encoder, seed: int, count: int, content: int
 ) -> None:
+    rng = random.Random(content)
     records = [record(words(*rng.choices(range(100), k=rng.randint(2, 60)))) for _ in range(count)]
     records += rng.choices(records, k=count // 3)
     rng.shuffle(records)
@@ -147,3 +148,15 @@ def test_mistakes_among_the_records_do_not_reach_the_draw(encoder: Encoder) -> N
         mistakes,
     )
     assert (len(found), seen.documents, mistakes.undecodable, mistakes.invalid) == (1, 1, 1, 1)
+
+
+def test_a_template_that_takes_no_conversation_ends_the_reading_soon(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quantflow.data.draw.MOST_REFUSED", 5)
+    refused = [record([{"role": "tool", "content": words(i)}], name=str(i)) for i in range(20)]
+    read = iter(refused)
+    with pytest.raises(DataError, match=r"first 5 conversations .* tools are not for us") as caught:
+        draw(read, encoder, params(), CUTTING, Mistakes("skip"))
+    assert caught.value.where == "f:4" and len(list(read)) == 15
+    assert len(take([record(words(1)), *refused], encoder, params())) == 21

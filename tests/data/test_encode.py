@@ -121,6 +121,28 @@ def test_arguments_of_a_call_reach_the_template_as_an_object_however_they_are_st
         assert document.tokens.tolist()[-4:] == [ASSISTANT, word + 9, word + 5, EOS]
 
 
+@pytest.mark.parametrize("content", ["message.content | trim", "' ' + message.content"])
+def test_a_message_of_calls_alone_does_not_say_none(tmp_path: Path, content: str) -> None:
+    template = f"{{% for message in messages %}}<{{{{ message.role }}}}> {{{{ {content} }}}} {{% endfor %}}"
+    encoder = Encoder(write_source(tmp_path, chat_template=template) / "checkpoint")
+    call = {"function": {"name": "w9", "arguments": {}}}
+    messages = [CHAT[0], {"role": "assistant", "content": None, "tool_calls": [call]}, CHAT[0]]
+    (item,) = take(tmp_path, encoder, {"messages": messages})
+    assert item.document is not None and item.rendered is not None
+    told = [USER, FIRST_WORD + 1, FIRST_WORD + 2]
+    assert item.document.tokens.tolist() == [*told, ASSISTANT, *told]
+    assert item.rendered.tools_lost
+
+
+def test_a_template_that_looks_for_messages_without_content_finds_them(tmp_path: Path) -> None:
+    template = "{% for message in messages %}{{ 'w1' if message.content is none else 'w2' }} {% endfor %}"
+    encoder = Encoder(write_source(tmp_path, chat_template=template) / "checkpoint")
+    call = {"function": {"name": "w9", "arguments": {}}}
+    messages = [CHAT[0], {"role": "assistant", "tool_calls": [call]}]
+    (document,) = tokenize(tmp_path, encoder, {"messages": messages})
+    assert document.tokens.tolist() == [FIRST_WORD + 2, FIRST_WORD + 1]
+
+
 def test_a_template_that_leaves_out_tools_or_calls_is_noticed(tmp_path: Path, encoder: Encoder) -> None:
     call = {"function": {"name": "w9", "arguments": {}}}
     called = [CHAT[0], {"role": "assistant", "content": "w3", "tool_calls": [call]}]

@@ -179,6 +179,14 @@ def test_a_file_that_is_plainly_utf8_is_read_as_that_whatever_the_recipe_says_of
     assert find(write(tmp_path, CHINESE.encode("gb18030")), asked) == Encoding(asked, "given")
 
 
+@pytest.mark.parametrize("asked", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le"])
+def test_an_unmarked_utf8_file_among_wide_ones_does_not_become_chinese(tmp_path: Path, asked: str) -> None:
+    for content in (b"Dear customer, late.\n", CHINESE.encode()):
+        assert find(write(tmp_path, content), asked) == Encoding("utf-8", "utf-8")
+    for content in (GERMAN.encode(asked)[-60:], b""):
+        assert find(write(tmp_path, content), asked) == Encoding(asked, "given")
+
+
 def test_a_file_that_is_not_in_the_encoding_it_is_said_to_have_says_so_at_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, b"plain\n" + CHINESE.encode("gb18030"))
     wrong = [o for o in read(path, documents="line", encoding="cp1253") if isinstance(o, Mistake)]

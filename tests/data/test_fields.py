@@ -126,3 +126,27 @@ def test_what_cannot_be_a_conversation_says_why(row: dict[str, Any], message: st
 def test_tools_given_as_json_are_tools() -> None:
     assert record({"messages": [HI], "tools": '[{"name": "look_up"}]'}).tools == [{"name": "look_up"}]
     assert record({"messages": [HI], "tools": []}).tools is None
+
+
+def test_what_is_said_beside_a_call_is_kept_wherever_it_stands() -> None:
+    said = {"role": "assistant", "body": {"text": "I look it up"}, "tool_calls": [CALL]}
+    called = {"role": "assistant", "tool_calls": [CALL]}
+    content = record({"turns": [said, called]}, messages="turns", content="body.text").content
+    assert [message["content"] for message in content if isinstance(message, dict)] == ["I look it up", None]
+
+
+@pytest.mark.parametrize("more", [{"name": "Ann"}, {"tool_call_id": "c1"}])
+def test_a_name_or_the_id_of_a_call_is_nothing_said(more: dict[str, str]) -> None:
+    message = mistake({"messages": [HI, {"role": "tool", "content": None} | more]})
+    assert message == "`messages[1].content` has to be a string, this is null"
+
+
+def test_conversations_are_told_apart_by_their_calls_and_not_by_their_instructions() -> None:
+    def own_text(*messages: dict[str, Any]) -> str:
+        return record({"messages": list(messages)}).own_text
+
+    instruction = {"role": "developer", "content": "You are an agent of Nordlicht."}
+    called = {"role": "assistant", "tool_calls": [CALL]}
+    assert own_text(instruction, HI) == own_text(HI) == "hi"
+    assert own_text(called) == 'look_up {"order": 7}'
+    assert own_text(instruction) == instruction["content"]

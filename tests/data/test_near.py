@@ -107,6 +107,22 @@ def test_documents_on_both_sides_of_the_threshold_are_told_apart() -> None:
         )
 
 
+CHINESE_FORM = (
+    "{}您好，您在我们商城的订单{}已经发货，快递将在三个工作日内送达，请保持电话畅通。如果包装有破损，"
+    "请当场拒收并拍照联系我们，我们会免费为您重新寄出一份。感谢您的支持，祝您生活愉快。"
+)
+
+
+def test_a_form_letter_in_chinese_is_known_by_its_text_as_one_in_english_is() -> None:
+    rng = random.Random(8)
+    letters = [CHINESE_FORM.format(n, rng.randrange(10**8, 10**9)) for n in ("张伟", "王小明", "李娜")]
+    other = (
+        "我上周买的净水器一直漏水，机器放在厨房，麻烦安排师傅上门看一下。我们的订单号在附件里，请保持联系。"
+    )
+    found = clusters(np.stack([signature(text) for text in (*letters, other)]))
+    assert found.tolist() == [0, 0, 0, 3]
+
+
 def test_no_documents_and_one_document_have_no_groups() -> None:
     assert clusters(np.empty((0, 256), dtype=np.uint32)).tolist() == []
     assert sizes(clusters(signature("one")[None])) == {}

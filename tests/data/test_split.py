@@ -117,6 +117,19 @@ def test_near_duplicates_go_to_one_split_whatever_the_order_and_everything_has_o
     assert list(shuffled) == [splits[i] for i in order]
 
 
+def test_near_duplicates_come_to_every_split_as_often_as_other_documents_do() -> None:
+    documents = [document(i) for i in range(400)]
+    pairs = [i - i % 2 for i in range(80)]
+    counts: Counter[SplitName] = Counter()
+    for seed in range(10):
+        splits = assign_splits(documents, SHARES, seed, pairs + list(range(80, 400)))
+        assert Counter(splits) == {"calibration": 200, "selection": 100, "evaluation": 100}
+        counts.update(splits[0:80:2])
+    for split, share in SHARES.items():
+        four_deviations = 4 * (400 * share * (1 - share)) ** 0.5
+        assert abs(counts[split] - share * 400) < four_deviations
+
+
 def test_what_groups_leave_of_the_shares_single_documents_fill() -> None:
     documents = [document(i) for i in range(100)]
     splits = assign_splits(documents, SHARES, 0, [0] * 30 + [30] * 10 + list(range(40, 100)))

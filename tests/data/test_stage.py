@@ -1,6 +1,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -185,6 +186,24 @@ def test_few_evaluation_documents_are_reported_with_what_that_means(tmp_path: Pa
     _, recorder = make(tmp_path, source, corpus(116), calibration_windows=1)
     assert recorder.events["few-evaluation-documents"] == {"documents": 29, "needed": 30}
     assert any("below 30 the gate will be inconclusive" in message for message in recorder.messages)
+
+
+def test_near_duplicates_without_a_window_are_not_missing_from_the_evaluation(
+    tmp_path: Path, source: Path
+) -> None:
+    rng = random.Random(3)
+    form = [rng.randrange(100) for _ in range(40)]
+    lines: list[dict[str, Any]] = [{"text": words(*form[:-1], i)} for i in range(50)]
+    lines += [{"text": words(*rng.sample(range(100), 40))} for _ in range(190)]
+    asked = {"evaluation_share": 0.45, "selection_share": 0.05, "evaluation_length": 64}
+    output, recorder = make(tmp_path, source, lines, **asked, evaluation_windows=75, calibration_windows=1)
+    total = load_accounting(output).splits["evaluation"].total
+    assert total.documents_near_duplicate == 49 and total.documents_used == 75
+    drawn = {int(i) for i in load_windows(output / "evaluation.safetensors").document}
+    documents = load_documents(output)
+    independent = len({i if documents[i].near is None else documents[i].near for i in drawn})
+    assert independent >= 30
+    assert "few-evaluation-documents" not in recorder.events
 
 
 def test_windows_too_short_to_score_are_dropped_and_reported(tmp_path: Path, source: Path) -> None:

@@ -85,11 +85,36 @@ def test_an_evaluation_that_calibration_has_word_for_word_is_refused(tmp_path: P
     output, recorder = make(tmp_path, source, lines, **wide)
     overlap = load_accounting(output).splits["evaluation"].overlap
     assert overlap is not None and overlap == pytest.approx(0.5, abs=0.02)
-    assert recorder.events["evaluation-overlaps-calibration"] == {"share": round(overlap, 6), "passage": 50}
+    assert recorder.events["evaluation-overlaps"] == {"share": round(overlap, 6), "passage": 50}
     with pytest.raises(DataError, match="word for word") as caught:
         make(tmp_path, source, lines, **wide, max_overlap=0.3)
     assert caught.value.where == "data.max_overlap"
     assert "system prompts" in caught.value.hint
+
+
+def test_an_evaluation_that_selection_has_word_for_word_is_seen_as_well(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(7)
+    notice = words(*(rng.randrange(100) for _ in range(60)))
+    lines = [{"text": words(*rng.sample(range(100), 90)), "id": f"d{i:03}"} for i in range(120)]
+    wide = {"evaluation_length": 256, "calibration_length": 128, "calibration_windows": 20}
+    output, _ = make(tmp_path, source, lines, **wide)
+    assert load_accounting(output).splits["evaluation"].overlap == 0
+    calibrated = {document.id for document in load_documents(output) if document.split == "calibration"}
+
+    def told(documents: Any, *_: Any) -> Any:
+        others = ("selection", "evaluation")
+        return tuple("calibration" if d.id in calibrated else others[int(d.id[1:]) % 2] for d in documents)
+
+    monkeypatch.setattr("quantflow.data.stage.assign_splits", told)
+    shared = [{**x, "text": x["text"] + ("" if x["id"] in calibrated else f" {notice}")} for x in lines]
+    output, _ = make(tmp_path, source, shared, **wide)
+    splits = load_accounting(output).splits
+    assert splits["selection"].overlap == 0
+    assert splits["evaluation"].overlap == pytest.approx(
+        60 / 151, abs=0.01
+    )  # a word before it may be the same, too
 
 
 def test_the_windows_say_stride_and_bos_and_which_positions_are_scored(tmp_path: Path, source: Path) -> None:

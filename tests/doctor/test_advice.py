@@ -38,9 +38,11 @@ def test_arm_is_not_told_about_vnni() -> None:
 
 
 def test_bf16_is_worth_it_where_something_computes_in_it() -> None:
-    assert "AMX BF16" in advice(processor("amx_bf16"))["bf16"]
-    assert "emulated" in advice(processor("avx2"), OLD_GPU)["bf16"]
-    assert advice(processor("avx2"), NEW_GPU)["bf16"].startswith("The GPU computes in bf16")
+    in_bfloat16, in_float32 = "Calibration in bfloat16", "Calibration in float32"
+    assert advice(processor("amx_bf16"))["bf16"].startswith(f"{in_bfloat16}: this CPU has AMX BF16.")
+    assert advice(processor("avx2"))["bf16"].startswith(f"{in_float32}: this CPU has no bf16 instructions.")
+    assert advice(processor("avx2"), OLD_GPU)["bf16"].startswith(in_float32)
+    assert advice(processor("avx2"), NEW_GPU)["bf16"].startswith(in_bfloat16)
 
 
 @pytest.mark.parametrize("gpu", [None, OLD_GPU, NEW_GPU])

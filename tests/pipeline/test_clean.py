@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from quantflow.errors import StoreError
-from quantflow.pipeline.clean import Cleaning, clean
+from quantflow.pipeline.clean import Cleaning, clean, sweep
 from quantflow.pipeline.history import RunHistory
 from quantflow.pipeline.publish import publish
 from quantflow.pipeline.store import MANIFEST, Store
@@ -136,7 +136,7 @@ def test_what_a_running_run_has_named_stays(shelf: Shelf) -> None:
 
 def test_what_is_being_computed_stays(shelf: Shelf) -> None:
     folder = shelf.begin("a", days=40)
-    with shelf.store.lock("a" * 64, lambda: None):
+    with shelf.store.lock("a" * 64, lambda holder: None):
         assert shelf.clean(keep=0).in_use == 1
     assert folder.exists()
     shelf.clean(keep=0)
@@ -172,3 +172,31 @@ def test_a_store_that_cannot_be_written_is_named(shelf: Shelf, monkeypatch: pyte
     monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(StoreError, match="Read-only"):
         shelf.clean(keep=0)
+
+
+def test_a_run_sweeps_what_nobody_took_up_again(shelf: Shelf) -> None:
+    old, new = shelf.begin("a", days=15), shelf.begin("b", days=13)
+    stored = shelf.put("c", days=400)
+    (gone,) = sweep(shelf.workspace)
+    assert (gone.kind, gone.key, gone.freed_bytes) == ("unfinished", "a" * 64, SIZE)
+    assert not old.exists()
+    assert new.exists()
+    assert stored.exists()
+
+
+def test_what_a_running_run_has_named_is_not_swept(shelf: Shelf) -> None:
+    old = shelf.begin("a", days=400)
+    with RunHistory(shelf.workspace).recorded("id", "r", Path("r.yaml")) as record:
+        record.uses(["a" * 64])
+        assert sweep(shelf.workspace) == ()
+    assert old.exists()
+    with shelf.store.lock("a" * 64, lambda holder: None):
+        assert sweep(shelf.workspace) == ()
+    assert old.exists()
+
+
+def test_locks_go_with_what_they_were_for(shelf: Shelf) -> None:
+    shelf.put("a", days=40)
+    shelf.begin("b", days=40)
+    shelf.clean(keep=0)
+    assert not list((shelf.workspace / "store" / "locks").iterdir())

@@ -82,3 +82,41 @@ def test_a_full_disk_leaves_the_former_artifact(
         publish(stored, target)
     assert contents(target) == {"old.bin": "old"}
     assert [p.name for p in target.parent.iterdir()] == ["int4"]
+
+
+def test_a_former_artifact_is_back_where_the_new_one_cannot_be_put(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "artifacts" / "int4"
+    target.mkdir(parents=True)
+    (target / "old.bin").write_text("old")
+    rename = Path.rename
+
+    def full(self: Path, to: Path) -> Path:
+        if self.name.endswith(".new"):
+            raise OSError(28, "No space left on device")
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(OSError, match="No space left"):
+        publish(stored, target)
+    assert contents(target) == {"old.bin": "old"}
+    assert [p.name for p in target.parent.iterdir()] == ["int4"]
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dangling"])
+def test_a_file_or_link_in_its_place_makes_way_and_what_a_link_leads_to_stays(
+    stored: Path, tmp_path: Path, kind: str
+) -> None:
+    target, precious = tmp_path / "artifacts" / "int4", tmp_path / "precious"
+    target.parent.mkdir()
+    precious.mkdir()
+    (precious / "mine.txt").write_text("mine")
+    if kind == "file":
+        target.write_text("a file")
+    else:
+        target.symlink_to(precious if kind == "link" else tmp_path / "nowhere")
+    publish(stored, target)
+    assert contents(target) == contents(stored)
+    assert [p.name for p in target.parent.iterdir()] == ["int4"]
+    assert contents(precious) == {"mine.txt": "mine"}

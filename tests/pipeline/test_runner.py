@@ -84,7 +84,7 @@ def test_events_of_a_stored_stage_are_told_again(bench: Bench) -> None:
     bench.run(bench.stage("first"))
     outcome = bench.run(bench.stage("first"))["first"]
     assert [event.code for event in outcome.events] == ["toy-event"]
-    assert "toy-event" in bench.shown.getvalue()
+    assert "event toy-event (from the store): wrote a" in bench.shown.getvalue()
 
 
 def test_a_changed_parameter_recomputes_what_hangs_on_it_and_nothing_else(bench: Bench) -> None:
@@ -239,7 +239,7 @@ def test_a_second_run_waits_for_the_first_and_takes_its_output(bench: Bench) -> 
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with bench.store.lock(key, lambda: None):
+        with bench.store.lock(key, lambda holder: None):
             inside.set()
             leave.wait(10)
 
@@ -249,7 +249,7 @@ def test_a_second_run_waits_for_the_first_and_takes_its_output(bench: Bench) -> 
     threading.Timer(0.3, leave.set).start()
     assert bench.run(stage)["first"].reused
     other.join()
-    assert "waiting for another run" in bench.shown.getvalue()
+    assert f"waiting for process {os.getpid()} on " in bench.shown.getvalue()
 
 
 def flip(path: Path, content: bytes) -> None:
@@ -269,3 +269,45 @@ def test_other_code_or_another_library_recomputes(
     )
     bench.run(bench.stage("first"))
     assert len(bench.computed()) == 2
+
+
+def test_a_share_that_went_away_keeps_what_a_resumable_stage_had(bench: Bench) -> None:
+    stage = bench.stage("long", function="lose_the_share", resumable=True)
+    error = bench.run(stage)["long"].error
+    assert isinstance(error, DataError)
+    assert error.hint.startswith("What is finished is kept. See that it is there again")
+    assert text_of(bench.run(stage)["long"]) == "went on"
+
+
+def test_a_mistake_in_the_input_keeps_nothing(bench: Bench) -> None:
+    stage = bench.stage("long", function="find_a_mistake", resumable=True)
+    assert isinstance(bench.run(stage)["long"].error, DataError)
+    assert not list((bench.root / "store" / "partial").iterdir())
+
+
+def test_progress_that_cannot_be_kept_is_said_once_and_only_of_this_run(bench: Bench) -> None:
+    stage = bench.stage("long", function="keep_what_cannot_be_kept", resumable=True)
+    outcome = bench.run(stage)["long"]
+    assert text_of(outcome) == "[False, False, False, True]"
+    assert [event.code for event in outcome.events] == ["progress-not-kept"]
+    assert "No space left on device" in outcome.events[0].message
+    assert bench.shown.getvalue().count("event progress-not-kept") == 1
+    assert bench.run(stage)["long"].events == ()
+
+
+def test_an_interrupted_stage_that_cannot_go_on_leaves_the_disk_free(bench: Bench) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(bench.stage("long", "abcdef", function="letter_by_letter"))
+    assert not list((bench.root / "store" / "partial").iterdir())
+
+
+def test_a_file_that_has_other_names_keeps_its_mode(bench: Bench, tmp_path: Path) -> None:
+    unfinished = bench.store.begin("k" * 64, resume=False)
+    cached = tmp_path / "in-the-hub-s-cache.bin"
+    cached.write_text("shared")
+    cached.chmod(0o644)
+    os.link(cached, unfinished.output / "linked.bin")
+    (unfinished.output / "own.bin").write_text("own")
+    stored = bench.store.commit("kind", "k" * 64, {}, (), 0.0)
+    assert (cached.stat().st_mode & 0o777) == 0o644
+    assert (stored.folder / "own.bin").stat().st_mode & 0o777 == 0o444

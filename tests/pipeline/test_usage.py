@@ -1,3 +1,5 @@
+import ctypes
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -5,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quantflow.pipeline import usage as usage_module
-from quantflow.pipeline.usage import machine_name, metered
+from quantflow.pipeline.usage import machine_name, metered, release_memory
 
 MB = 1 << 20
 
@@ -64,3 +66,17 @@ def test_the_machines_name_says_what_its_speed_hangs_on(monkeypatch: pytest.Monk
     machine_name.cache_clear()
     assert "OMP_NUM_THREADS=3" in name
     assert "torch" in name
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the allocator is not glibc's")
+def test_memory_that_a_stage_has_freed_goes_back_to_the_system() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    pieces = [b"x" * (64 << 10) for _ in range(1600)]  # 105 MB, each below what malloc maps by itself
+    pinned = pieces[-1]  # at the end of the heap, so that nothing before it is given back unasked
+    del pieces
+    held = resident()
+    release_memory()
+    assert held - resident() > 80 << 20
+    assert len(pinned) == 64 << 10

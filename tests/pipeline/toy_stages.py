@@ -1,5 +1,6 @@
 """Stages small enough to see through: they count their runs in a file beside the store."""
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,3 +53,28 @@ def letter_by_letter(params: ToyParams, inputs: Mapping[str, Path], output: Path
             log.write(f"{letter}\n")
         done += letter
         path.write_text(done)
+
+
+def lose_the_share(params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    """Keeps progress, then finds the model's share gone, unless it was there before."""
+    mark = reporter.progress_folder / "half"
+    if not mark.exists():
+        mark.touch()
+        raise DataError("cannot be read", where="model") from OSError(errno.ESTALE, "Stale file handle")
+    (output / "text.txt").write_text("went on")
+
+
+def find_a_mistake(params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    (reporter.progress_folder / "half").touch()
+    raise DataError("this is nonsense")
+
+
+def keep_what_cannot_be_kept(
+    params: ToyParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter
+) -> None:
+    def write() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    kept = [reporter.keep(write) for _ in range(3)]
+    kept.append(reporter.keep((reporter.progress_folder / "small").touch))
+    (output / "text.txt").write_text(str(kept))

@@ -25,8 +25,8 @@ from tests.tiny_run import write_recipe
 # benchmarks/plan.py.
 AIM = 0.25
 KINDS = (
-    "elementwise fresh rounding converting packing unpacking attention scoring comparing call block writing "
-    "reading hashing"
+    "bf16 elementwise fresh rounding converting packing unpacking attention scoring comparing call block "
+    "writing reading hashing"
 )
 SPEED = Speed(
     machine="test", imports=2.0, rates=dict.fromkeys([f"matmul-{n}" for n in (64, 256)] + KINDS.split(), 1e9)

@@ -13,7 +13,7 @@ from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass, final_hidden
 from quantflow.model.passes import PassProgress
 from quantflow.model.weights import SafetensorsReader
-from quantflow.plan.forward import head_work
+from quantflow.plan.forward import forward_work, head_work
 from quantflow.plan.measuring import PADDING, baseline_cost, measure_cost
 from quantflow.plan.model import find_model
 from quantflow.plan.quantizing import quantize_cost
@@ -79,12 +79,22 @@ def test_products_of_quantizing_are_those_that_torch_counts(
     decoder: StreamedDecoder, shape: ModelShape, tmp_path: Path
 ) -> None:
     with FlopCounterMode(display=False) as counter:
-        states = BlockPass(decoder, ids(), PassProgress(tmp_path))
+        states = BlockPass(decoder, ids(), PassProgress(RecordingReporter(progress_folder=tmp_path)))
         for block in calibrate_blocks(states, decoder.family.units, lambda blocks: None):
             quantize_block_awq(block, decoder.family, bits=4, group_size=32, stored_as=torch.bfloat16)
     work = quantize_cost(QUANTIZE, shape, TEXT).work
     # The search tries fewer exponents where the best lies at an end of the range.
     assert counted(work) == pytest.approx(products(counter), rel=0.1)
+
+
+def test_in_bfloat16_the_forward_and_nothing_else_is_counted_apart(shape: ModelShape) -> None:
+    in_float32 = quantize_cost(QUANTIZE, shape, TEXT).work
+    rounded = QUANTIZE.model_copy(update={"calibration_dtype": "bfloat16"})
+    in_bfloat16 = quantize_cost(rounded, shape, TEXT).work
+    assert in_bfloat16 is not None
+    forward = counted(forward_work(shape, WINDOWS * LENGTH, LENGTH, BATCH))
+    assert in_bfloat16.amounts["bf16"] == pytest.approx(forward)
+    assert counted(in_bfloat16) == pytest.approx(counted(in_float32) - forward)
 
 
 def test_an_artifact_is_measured_with_two_heads(shape: ModelShape) -> None:

@@ -16,6 +16,7 @@ from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize.block import QuantizedBlock, quantize_block_awq
 from quantflow.quantize.codes import dequantize
 from quantflow.quantize.grid import fit_grid, round_to_grid
+from tests.reporting import RecordingReporter
 from tests.tiny_models import random_model, tiny_config
 
 GROUP = 32
@@ -68,7 +69,7 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     decoder = StreamedDecoder(folder, SafetensorsReader(folder))
     UNITS.update(decoder.family.units)
     ids = torch.randint(0, 400, (8, 64), generator=torch.Generator().manual_seed(0))
-    states = BlockPass(decoder, [ids], PassProgress(folder / "progress"))
+    states = BlockPass(decoder, [ids], PassProgress(RecordingReporter(progress_folder=folder / "progress")))
     for block in calibrate_blocks(states, decoder.family.units, lambda blocks: None):
         weights = {n: block.module.get_submodule(n).get_parameter("weight") for n in decoder.family.linears}
         grams = {unit: statistics.gram for unit, statistics in block.statistics.items()}

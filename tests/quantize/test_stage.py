@@ -113,7 +113,7 @@ def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path) -> None:
     folder = random_model(tmp_path / "model", tiny_config())
     decoder = StreamedDecoder(folder, SafetensorsReader(folder))
     ids = torch.randint(0, 400, (2, 32), generator=torch.Generator().manual_seed(0))
-    states = BlockPass(decoder, [ids], PassProgress(tmp_path / "progress"))
+    states = BlockPass(decoder, [ids], PassProgress(RecordingReporter(progress_folder=tmp_path / "progress")))
     blocks = calibrate_blocks(states, decoder.family.units, lambda batches: None)
     block = next(blocks)
     block.module.get_submodule("mlp.up_proj").get_parameter("weight").data[0, 0] = torch.nan

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,29 @@ def test_writing_a_report_imports_no_torch() -> None:
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_disk_that_takes_one_of_the_two_files_keeps_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, calls = os.fsync, 0
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        write_report(report(Verdict.PASS, Verdict.PASS), tmp_path / "reports" / "id")
+    assert list((tmp_path / "reports").iterdir()) == []
+
+
+def test_what_a_killed_run_left_of_a_report_is_swept_when_it_is_old(tmp_path: Path) -> None:
+    for name, age in ((".old.new", 7200), (".young.new", 60)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    write_report(report(Verdict.PASS, Verdict.PASS), tmp_path / "id")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".young.new", "id"]

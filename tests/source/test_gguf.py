@@ -146,6 +146,36 @@ def test_the_beginning_of_text_token_is_added_exactly_if_the_file_says_so(
     assert ("gguf-tokenizer-adds-bos" in reporter.codes()) is adds_bos
 
 
+@pytest.mark.parametrize(("rule", "adds_bos"), [("llama-bpe", True), ("smollm", False)])
+def test_where_the_file_does_not_say_the_beginning_of_text_token_is_added_as_llama_cpp_does(
+    rule: str,
+    adds_bos: bool,
+    model: Any,
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+    reporter: RecordingReporter,
+) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", model, tokenizer, split_rule=rule)
+    convert_gguf(path, tmp_path / "out", reporter)
+    reloaded: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert (reloaded(TEXT).input_ids[0] == reloaded.bos_token_id) is adds_bos
+    assert ("gguf-tokenizer-adds-bos" in reporter.codes()) is adds_bos
+
+
+@pytest.mark.parametrize("role", ["bos", "eos", "unknown", "padding"])
+def test_a_special_token_that_the_vocabulary_does_not_have_is_damage(
+    role: str,
+    model: Any,
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+    reporter: RecordingReporter,
+) -> None:
+    extra = {f"tokenizer.ggml.{role}_token_id": 400}
+    path = write_gguf(tmp_path / "tiny.gguf", model, tokenizer, extra=extra)
+    with pytest.raises(SourceError, match=rf"says 400 for {role}_token_id, its tensors hold 400 tokens"):
+        convert_gguf(path, tmp_path / "out", reporter)
+
+
 def test_equal_files_give_equal_bytes(
     model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, reporter: RecordingReporter
 ) -> None:
@@ -197,6 +227,8 @@ def test_a_file_that_lacks_a_tensor_is_refused_rather_than_filled_with_noise(
     [
         ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}, "scales its rotary"),
         ({"split.count": 3}, "one part of a GGUF model"),
+        ({"llama.logit_scale": 0.125}, r"computes with logit_scale 0\.125"),
+        ({"llama.attention.scale": 1.0}, r"computes with attention\.scale 1\.0,"),
     ],
 )
 def test_what_the_conversion_would_lose_is_refused(
@@ -211,6 +243,23 @@ def test_what_the_conversion_would_lose_is_refused(
     with pytest.raises(SourceError, match=complaint) as caught:
         convert_gguf(path, tmp_path / "out", reporter)
     assert caught.value.hint
+
+
+def test_a_tensor_that_the_conversion_passes_by_is_refused(
+    model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, reporter: RecordingReporter
+) -> None:
+    biases: dict[str, torch.Tensor | None] = {f"blk.0.attn_{part}.bias": torch.ones(64) for part in "qo"}
+    path = write_gguf(tmp_path / "tiny.gguf", model, tokenizer, overrides=biases)
+    with pytest.raises(SourceError, match=r"2 tensors of the file are lost .* such as blk\.0\.attn_o\.bias"):
+        convert_gguf(path, tmp_path / "out", reporter)
+
+
+def test_factors_that_change_nothing_are_no_reason_to_refuse(
+    model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, reporter: RecordingReporter
+) -> None:
+    extra = {"llama.logit_scale": 1.0, "llama.attention.scale": 0.0}
+    convert_gguf(write_gguf(tmp_path / "a.gguf", model, tokenizer, extra=extra), tmp_path / "out", reporter)
+    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 def test_a_split_rule_that_the_conversion_does_not_know_is_told(
