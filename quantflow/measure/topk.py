@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 TOPK_FILE = "topk.safetensors"
 NO_TOKEN = -1
@@ -46,7 +46,7 @@ class TopK:
 
 def save_topk(output: Path, topk: TopK) -> None:
     """Write topk.safetensors."""
-    save_file({"ids": topk.ids, "logprobs": topk.logprobs}, output / TOPK_FILE)
+    (output / TOPK_FILE).write_bytes(save({"ids": topk.ids, "logprobs": topk.logprobs}))
 
 
 def load_topk(stage_output: Path) -> TopK:

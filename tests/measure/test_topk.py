@@ -12,8 +12,8 @@ POSITIONS, VOCABULARY = 40, 50
 
 
 def log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    normalised: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    return normalised
+    log_p: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return log_p
 
 
 def likeliest(log_p: NDArray[np.float64], k: int) -> TopK:
