@@ -128,7 +128,7 @@ def _python(environment: str) -> str | NotFinished:
     """The Python of a tool's environment, which is made if it is not there."""
     if not environment:
         return sys.executable
-    print(f"environment {environment}: making it takes minutes the first time …", flush=True)
+    print(f"environment {environment}, which takes minutes to make on its first use …", flush=True)
     command = [sys.executable, "-m", ENVIRONMENTS, environment]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -17,6 +17,11 @@ class Printing:
         """Print an event."""
         print(f"event {code}: {message} {detail}", flush=True)
 
+    def keep(self, write: Callable[[], None]) -> bool:
+        """Keep progress, as every run does."""
+        write()
+        return True
+
     @contextmanager
     def track(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         """Say what begins."""
