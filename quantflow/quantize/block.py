@@ -102,8 +102,8 @@ def quantize_block(
             outputs = len(weights[fold.into]) if fold.into in weights else 0
             scale = divisor(fold, result.choices[unit].scale, outputs)
             result.folds[f"{prefix}.{fold.into}.weight"] = scale.cpu()
-    for unit, statistics in block.statistics.items():  # which only searches want
-        block.statistics[unit] = replace(statistics, sample=None)
+    # Samples are for the searches alone.
+    block.statistics.update({unit: replace(own, sample=None) for unit, own in block.statistics.items()})
     notices: list[Notice] = []
     for unit in family.units:
         work = _UnitWork(prefix, unit, {n: weights[n] for n in family.units[unit]}, folds, results, notices)
