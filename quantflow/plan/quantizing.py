@@ -27,7 +27,7 @@ from quantflow.quantize.search_space import (
     SAMPLED_TOKENS,
     SHRINKS,
 )
-from quantflow.quantize.sizes import BLOCK, PANEL, SPILL_BYTES
+from quantflow.quantize.sizes import BLOCK, CORNER, PANEL, SPILL_BYTES
 
 EXPONENTS = len(COARSE_EXPONENTS) + len(FINE_STEPS)
 # Passes over a unit's sampled weights beside rounding: scaling, unscaling, the difference, the weighted sum …
@@ -205,7 +205,7 @@ def _rounding(scheme: Scheme, name: str, outputs: int, inputs: int) -> Work:
 def _factorisation(width: int) -> Work:
     """Cholesky factor of a Gram matrix, panel by panel; what is small beside the products is left out."""
     work = amounts(elementwise=FACTOR_PASSES * width**2)
-    for begin in range(0, width, PANEL):
-        panel = min(PANEL, width - begin)
+    for begin in range(0, width, CORNER):
+        panel = min(CORNER, width - begin)
         work += matmul(width - begin, begin, panel)
     return work

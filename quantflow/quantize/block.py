@@ -7,7 +7,7 @@ every scheme that damps alike.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -102,13 +102,15 @@ def quantize_block(
             outputs = len(weights[fold.into]) if fold.into in weights else 0
             scale = divisor(fold, result.choices[unit].scale, outputs)
             result.folds[f"{prefix}.{fold.into}.weight"] = scale.cpu()
+    # Samples are for the searches alone.
+    block.statistics.update({unit: replace(own, sample=None) for unit, own in block.statistics.items()})
     notices: list[Notice] = []
     for unit in family.units:
         work = _UnitWork(prefix, unit, {n: weights[n] for n in family.units[unit]}, folds, results, notices)
-        statistics = block.statistics.pop(unit, None)  # a Gram matrix can be half of all that is held
+        own = block.statistics.pop(unit, None)  # a Gram matrix can be half of all that is held
         with _named(f"{prefix}.{unit}"):
-            _look_at(work, statistics, schemes)
-            _round_unit(work, statistics, schemes)
+            _look_at(work, own, schemes)
+            _round_unit(work, own, schemes)
     return results, tuple(notices)
 
 

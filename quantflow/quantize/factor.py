@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from quantflow.errors import QuantizationError
-from quantflow.quantize.sizes import PANEL
+from quantflow.quantize.sizes import CORNER, PANEL
 
 # Damping is multiplied by this for each new try, as often as this.
 HARDER, TRIES = 10.0, 5
@@ -99,8 +99,8 @@ def _restore(matrix: Tensor) -> None:
 def _cholesky(matrix: Tensor) -> bool:
     """Turn the lower triangle of a symmetric matrix into its Cholesky factor; False where there is none."""
     size = len(matrix)
-    for begin in range(0, size, PANEL):
-        end = min(begin + PANEL, size)
+    for begin in range(0, size, CORNER):
+        end = min(begin + CORNER, size)
         done = matrix[begin:, :begin]
         panel = matrix[begin:, begin:end]
         above = panel[: end - begin].triu(1)

@@ -16,4 +16,6 @@ SHRINKS = tuple(1 - 0.05 * step for step in range(11))
 NEVER_CLIPPED = ("q_proj", "k_proj", "qkv_proj")
 # Part of the correlations between inputs that GPTQ leaves out of account: they hang on the text more than how
 # loud each input is does; making up for errors by them fits the calibration text at the cost of other text.
-SHRINKAGE = 0.2
+# On SmolLM2-135M (4 bits, groups of 64, calibrated on contracts) 0, 0.2, 0.35 and 0.5 gave a KL of .274,
+# .194, .191 and .191 on wikitext; the last three .126, .120 and .128 on other contracts.
+SHRINKAGE = 0.35

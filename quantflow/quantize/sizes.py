@@ -1,8 +1,12 @@
 """How much quantizing works on at once: read by it, and by the plan, which counts it before it runs."""
 
 PANEL = 256
-"""Columns of a Gram matrix that are summed up or factorised together: wide enough for matrix products, and
-what they need beside the matrix stays small."""
+"""Columns of a Gram matrix that are summed up or moved together: wide enough for matrix products, and what
+they need beside the matrix stays small."""
+
+CORNER = 128
+"""Columns that are factorised together. LAPACK leaves a corner of this size to one thread; a larger one it
+cuts up by the number of threads, and ends in other last bits."""
 
 BLOCK = 128
 """Columns that GPTQ brings up to date together, in one matrix product, where groups are no smaller."""

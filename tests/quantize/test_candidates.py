@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from quantflow.errors import QuantizationError
 from quantflow.model.forward import BlockPass
 from quantflow.model.weights import SafetensorsReader
-from quantflow.quantize import stage
+from quantflow.quantize import factor, stage
 from quantflow.quantize.block import quantize_block
 from quantflow.quantize.codes import dequantize, load_block
 from quantflow.quantize.grid import GridKind
@@ -223,18 +223,17 @@ def test_fewer_tokens_than_inputs_are_an_event_where_gptq_is_asked_for(tmp_path:
 def test_damping_that_had_to_be_raised_is_an_event(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = BlockPass.run
+    real, calls = factor._cholesky, list[int]()
 
-    def few(self: BlockPass, *rest: Any) -> bool:
-        self.hidden = [states[:, :1].repeat(1, states.shape[1], 1) * 1e4 for states in self.hidden]
-        return real(self, *rest)
+    def fails_first(matrix: torch.Tensor) -> bool:
+        calls.append(len(matrix))
+        return len(calls) % 2 == 0 and real(matrix)
 
-    monkeypatch.setattr(BlockPass, "run", few)
-    monkeypatch.setattr("quantflow.quantize.block.SHRINKAGE", 0.0)  # or no matrix ever needs more
-    scheme = GPTQ.model_copy(update={"damping": 1e-9})
-    found = events_of(folder, tmp_path, [scheme])
-    assert found["damping-raised"].detail["units"]
-    assert all(1e-4 <= damping <= 1 for damping in found["damping-raised"].detail["units"].values())
+    monkeypatch.setattr(factor, "_cholesky", fails_first)
+    found = events_of(folder, tmp_path, [GPTQ])
+    units = [f"model.layers.{index}.{unit}" for index in range(3) for unit in ("qkv", "o", "gate_up", "down")]
+    assert found["damping-raised"].detail["units"] == dict.fromkeys(units, pytest.approx(0.1))
+    assert "raised (to as much as 0.1)" in found["damping-raised"].message
 
 
 def test_a_weight_that_no_format_can_hold_is_refused_by_name(folder: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def test_a_factor_times_its_transpose_is_the_damped_matrix_in_reverse_order(
     monkeypatch: pytest.MonkeyPatch, inputs: int, by_activation: bool
 ) -> None:
     monkeypatch.setattr(factor, "PANEL", 16)
+    monkeypatch.setattr(factor, "CORNER", 8)
     gram = gram_of(inputs, 100)
     found = factorize(gram.clone(), damping=0.05, by_activation=by_activation)
     order = torch.argsort(gram.diagonal(), descending=True) if by_activation else torch.arange(inputs)
@@ -49,6 +50,7 @@ def test_the_matrix_is_factorised_where_it_lies() -> None:
 
 def test_damping_is_raised_until_the_matrix_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factor, "PANEL", 16)
+    monkeypatch.setattr(factor, "CORNER", 8)
     # Not positive: its lowest eigenvalue is a twentieth of the diagonal below zero, in the last columns.
     gram = gram_of(40, 4000)
     values, vectors = torch.linalg.eigh(gram)
