@@ -175,13 +175,14 @@ def reopen(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "again"),
-    [(".quantflow", ()), (".quantflow/store", ()), ("artifacts", ("assemble",)), ("reports", ())],
+    ("name", "stages"),
+    [(".quantflow", ()), (".quantflow/store", ("gate",)), ("artifacts", ()), ("reports", ())],
 )
 def test_a_folder_that_may_not_be_written(
-    folder: Path, finished: Path, name: str, again: tuple[str, ...]
+    folder: Path, finished: Path, name: str, stages: tuple[str, ...]
 ) -> None:
-    if again:  # the artifact has to be put there anew
+    forget(folder, *stages)
+    if name == "artifacts":  # the artifact has to be put there anew
         shutil.rmtree(folder / name / "tiny")
     close(folder / name)
     code, heard = command(folder, fault="obey_permissions()")
