@@ -73,6 +73,8 @@ def quantize_block(
 ) -> tuple[dict[str, QuantizedBlock], tuple[Notice, ...]]:
     """Choose channel scales unit by unit where a scheme has them, then round every linear.
 
+    A unit whose inputs a scheme's groups do not divide gets no codes in it: who asks for it keeps that unit.
+
     Args:
         block: A block with its lossless weights and the statistics of its units' inputs, which are used up.
         family: Its units and folds.
@@ -98,9 +100,10 @@ def quantize_block(
             searched[key] = _search_scales(block, family, weights, folds, scheme, stored_as)
         result = results[scheme.id]
         result.choices = searched[key]
-        for unit, fold in folds.items():
+        for unit, choice in result.choices.items():
+            fold = folds[unit]
             outputs = len(weights[fold.into]) if fold.into in weights else 0
-            scale = divisor(fold, result.choices[unit].scale, outputs)
+            scale = divisor(fold, choice.scale, outputs)
             result.folds[f"{prefix}.{fold.into}.weight"] = scale.cpu()
     # Samples are for the searches alone.
     block.statistics.update({unit: replace(own, sample=None) for unit, own in block.statistics.items()})
@@ -108,9 +111,11 @@ def quantize_block(
     for unit in family.units:
         work = _UnitWork(prefix, unit, {n: weights[n] for n in family.units[unit]}, folds, results, notices)
         own = block.statistics.pop(unit, None)  # a Gram matrix can be half of all that is held
+        width = work.weights[family.units[unit][0]].shape[1]
+        fitting = [scheme for scheme in schemes if scheme.divides(width)]
         with _named(f"{prefix}.{unit}"):
-            _look_at(work, own, schemes)
-            _round_unit(work, own, schemes)
+            _look_at(work, own, fitting)
+            _round_unit(work, own, fitting)
     return results, tuple(notices)
 
 
@@ -133,7 +138,8 @@ class _UnitWork:
     def prepared(self, name: str, scheme: Scheme) -> Tensor:
         """A linear's weight as a scheme rounds it."""
         scales = {unit: choice.scale for unit, choice in self.results[scheme.id].choices.items()}
-        return scaled_weight(name, self.weights[name], self.unit, self.folds if scales else {}, scales)
+        folds = {unit: self.folds[unit] for unit in scales}
+        return scaled_weight(name, self.weights[name], self.unit, folds, scales)
 
     def keep(self, name: str, scheme: Scheme, codes: LinearCodes) -> None:
         """Take a linear's codes."""
@@ -258,11 +264,11 @@ def _search_scales(
     choices = {}
     for unit, fold in folds.items():
         own = [weights[name] for name in family.units[unit]]
+        width = own[0].shape[1]
+        if not scheme.divides(width):
+            continue
         choice = search_scale(
-            own,
-            block.statistics[unit],
-            kind=grid_kind(scheme),
-            group_size=scheme.group_width(own[0].shape[1]),
+            own, block.statistics[unit], kind=grid_kind(scheme), group_size=scheme.group_width(width)
         )
         choices[unit] = storable(choice, block.module, fold, family, stored_as)
     return choices

@@ -50,6 +50,10 @@ class Scheme(StageParams):
         """Input channels that share a scale in a layer that has `inputs` of them."""
         return inputs if self.group_size == -1 else self.group_size
 
+    def divides(self, inputs: int) -> bool:
+        """Whether groups come out even in a layer that has so many inputs."""
+        return inputs % self.group_width(inputs) == 0
+
 
 class PlannedArtifact(StageParams):
     """What is to be made of the model, as far as its shapes decide whether it can be.
