@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -317,13 +316,11 @@ def test_verify_notices_data_that_changed_under_the_run_with_size_and_time_uncha
     again: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letters = again.folder / "letters.jsonl"
-    long_ago = 10**18
-    os.utime(letters, ns=(long_ago, long_ago))
     shutil.rmtree(again.folder / ".quantflow" / "store" / "gate")
-    digests = chain("a", repeat("b"))
-    original = digest.file_digest
+    monkeypatch.setattr(digest, "SETTLED_NS", 0)  # however lately the file was written
+    original, contents = digest.file_digest, iter(["at the start", "at the end"])
     monkeypatch.setattr(
-        digest, "file_digest", lambda path: next(digests) if path == letters else original(path)
+        digest, "file_digest", lambda path: next(contents) if path == letters else original(path)
     )
     assert again("run", "tiny.yaml", "--verify") == 2
     assert "letters.jsonl: it changed while the run was under way" in again.err
