@@ -16,9 +16,10 @@ from quantflow.measure.runtime_info import served_info
 from quantflow.measure.summary import summarize
 from quantflow.measure.topk import TopK, kl_lower_bound, load_topk, save_topk
 from quantflow.pipeline.events import Reporter
+from quantflow.runtime.engine import TOP, Workload
 from quantflow.runtime.environment import find_environment
 from quantflow.runtime.params import resolved_dtype
-from quantflow.runtime.vllm import TOP, Scores, Session, Workload, vllm_session
+from quantflow.runtime.vllm import Scores, Session, vllm_session
 from quantflow.source.checkpoint import load_checkpoint
 
 # Batches that one question to vLLM holds: it keeps its own batches full, and progress still shows.

@@ -23,9 +23,10 @@ from quantflow.measure.speed_value import (
 )
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.usage import machine_name
+from quantflow.runtime.engine import Workload, text_config
 from quantflow.runtime.environment import find_environment
 from quantflow.runtime.params import resolved_dtype
-from quantflow.runtime.vllm import Session, Timing, Workload, text_config, vllm_session
+from quantflow.runtime.vllm import Session, Timing, vllm_session
 from quantflow.source.checkpoint import load_checkpoint
 
 Prompts = tuple[tuple[int, ...], ...]

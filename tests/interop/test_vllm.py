@@ -21,9 +21,10 @@ from quantflow.measure.batches import make_batches, scored_targets
 from quantflow.measure.scoring import scored_hidden
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader
+from quantflow.runtime.engine import Workload
 from quantflow.runtime.environment import Environment, find_environment
 from quantflow.runtime.params import ServingParams
-from quantflow.runtime.vllm import Session, Workload, vllm_session
+from quantflow.runtime.vllm import Session, vllm_session
 from quantflow.source.checkpoint import load_checkpoint
 from quantflow.source.identify import source_params
 from quantflow.source.stage import run as run_source

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from quantflow.errors import ArtifactError, RuntimeUnavailableError
-from quantflow.runtime import vllm
+from quantflow.runtime import engine, vllm
+from quantflow.runtime.engine import Workload, cache_bytes, engine_options
 from quantflow.runtime.environment import Environment, held
-from quantflow.runtime.vllm import Session, Workload, cache_bytes, engine_options, vllm_session
+from quantflow.runtime.vllm import Session, vllm_session
 from tests.runtime.fakes.vllm import table
 from tests.runtime.faking import PARAMS, fake_environment, fake_model
 
@@ -181,7 +182,7 @@ def test_the_cache_has_room_for_all_requests_at_once() -> None:
     a_token = 2 * 32 * 8 * 128 * 2
     assert cache_bytes(config, workload, "bfloat16") > 16 * 4096 * a_token
     assert cache_bytes(config, workload, "float32") == 2 * cache_bytes(config, workload, "bfloat16")
-    assert cache_bytes(config, Workload(8, 1, 64), "bfloat16") == vllm.SMALLEST_CACHE
+    assert cache_bytes(config, Workload(8, 1, 64), "bfloat16") == engine.SMALLEST_CACHE
 
 
 def test_what_could_change_a_figure_is_pinned() -> None:
@@ -194,5 +195,5 @@ def test_what_could_change_a_figure_is_pinned() -> None:
 
 
 def test_vllm_reports_nothing_to_anyone_and_fetches_nothing(environment: Environment) -> None:
-    variables = vllm.engine_variables(PARAMS, environment)
+    variables = engine.engine_variables(PARAMS, environment)
     assert variables["VLLM_NO_USAGE_STATS"] == variables["DO_NOT_TRACK"] == variables["HF_HUB_OFFLINE"] == "1"
