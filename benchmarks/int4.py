@@ -66,7 +66,8 @@ def main() -> None:
         windows = prepare(texts, checkpoint, data, options.evaluation_windows)
         conditions = Conditions(source, data, folder, options.threads, options.timeout, options.peer_dtype)
         rows = measure(options.tools, conditions)
-        judge = Judge(checkpoint, windows, Printing(folder / "progress-judge"))
+        shutil.rmtree(folder / "judging", ignore_errors=True)
+        judge = Judge(checkpoint, windows, folder / "judging")
         baseline = judge.baseline()
         rows = [row.judged_by(judge) for row in rows]
     result = compare(rows, baseline)

@@ -13,7 +13,8 @@ from quantflow.measure.batches import make_batches, scored_targets
 from quantflow.measure.scoring import Rows, score_against, score_alone, scored_hidden
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader, WeightReader
-from quantflow.pipeline.events import Reporter
+
+from .printing import Printing
 
 BATCH_TOKENS = 2048
 
@@ -37,12 +38,13 @@ class Judge:
     Args:
         source: The lossless checkpoint.
         texts: Windows to judge by, by name of the text.
-        reporter: Receives progress.
+        folder: Where progress is kept, which nothing is taken up from.
     """
 
-    def __init__(self, source: Path, texts: Mapping[str, Windows], reporter: Reporter) -> None:
+    def __init__(self, source: Path, texts: Mapping[str, Windows], folder: Path) -> None:
         """Run the lossless model over the texts."""
-        self._source, self._texts, self._reporter = source, texts, reporter
+        self._source, self._texts, self._folder = source, texts, folder
+        self._pieces = 0
         self._known: dict[str, Mapping[str, Judged]] = {}
         self._baseline = StreamedDecoder(source, SafetensorsReader(source))
         self._hidden = {
@@ -60,7 +62,7 @@ class Judge:
                 scored_targets(windows),
                 scored_documents(windows),
                 SourceError,
-                self._reporter,
+                self._reporter(),
             )
             found[name] = float(np.exp(samples.nll.mean()))
         return found
@@ -89,14 +91,19 @@ class Judge:
                 scored_targets(windows),
                 scored_documents(windows),
                 ArtifactError,
-                self._reporter,
+                self._reporter(),
             )
             assert samples.kl is not None
             found[name] = Judged(float(samples.kl.mean()), float(np.exp(samples.nll.mean())))
         return found
 
     def _run(self, decoder: StreamedDecoder, windows: Windows, what: str) -> Tensor:
-        return scored_hidden(decoder, make_batches(windows, BATCH_TOKENS), self._reporter, what)
+        return scored_hidden(decoder, make_batches(windows, BATCH_TOKENS), self._reporter(), what)
+
+    def _reporter(self) -> Printing:
+        """One for each piece of work: what one has kept, another would go on from."""
+        self._pieces += 1
+        return Printing(self._folder / str(self._pieces))
 
 
 def _rows(hidden: Tensor) -> Rows:

@@ -69,7 +69,7 @@ def main() -> None:
                 AssembleParams(name=method, format=artifacts[method].format, scheme=scheme),
                 {"source": source, "codes": codes},
                 output / method,
-                Printing(output / "progress-assemble"),
+                Printing(output / f"progress-assemble-{method}"),
             )
 
 
