@@ -1,6 +1,7 @@
 """What the quantize stage remembers of each block that is done, and the events that come of it."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -58,7 +59,10 @@ class BlockRecords:
         }
         record = {"searches": searches, "notices": [asdict(n) for n in notices], "bytes_read": bytes_read}
         partial = self._path(index).with_suffix(".partial")
-        partial.write_text(json.dumps(record), encoding="utf-8")
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(record))
+            file.flush()
+            os.fsync(file.fileno())  # a power cut must not leave a block that is done with an empty record
         partial.replace(self._path(index))
 
     def done(self) -> int:
