@@ -18,8 +18,8 @@ class InputStatistics:
     Attributes:
         gram: float32 `[d_in, d_in]`, Σ x·xᵀ.
         mean_abs: float32 `[d_in]`, mean |x|.
-        sample: float32 `[sampled, d_in]`, the input at evenly spaced tokens; None where it is no wider than
-            `SAMPLED_TOKENS`, so that what the Gram matrix says costs no more.
+        sample: float32 `[sampled, d_in]`, the input at tokens drawn at random, one of every so many; None
+            where it is no wider than `SAMPLED_TOKENS`, so that what the Gram matrix says costs no more.
         tokens: Tokens seen.
     """
 
@@ -45,8 +45,8 @@ class InputCollector:
         self._gram = torch.zeros(size, size, dtype=torch.float32, device=device)
         self._sum_abs = torch.zeros(size, dtype=torch.float32, device=device)
         self._tokens = 0
-        self._every = math.ceil(tokens / SAMPLED_TOKENS)
         self._sample: list[Tensor] | None = [] if size > SAMPLED_TOKENS else None
+        self._sampled = _one_of_every(math.ceil(tokens / SAMPLED_TOKENS), tokens)
         self._handle = linear.register_forward_pre_hook(self._collect)
 
     def finish(self) -> InputStatistics:
@@ -77,5 +77,17 @@ class InputCollector:
             self._gram[begin:, begin:end].addmm_(x[:, begin:].T, x[:, begin:end])
         self._sum_abs += x.abs().sum(0)
         if self._sample is not None:
-            self._sample.append(x[-self._tokens % self._every :: self._every].clone())
+            ends = torch.tensor([self._tokens, self._tokens + len(x)])
+            first, last = torch.searchsorted(self._sampled, ends).tolist()
+            self._sample.append(x[(self._sampled[first:last] - self._tokens).to(x.device)])
         self._tokens += x.shape[0]
+
+
+def _one_of_every(many: int, tokens: int) -> Tensor:
+    """Positions drawn at random, one of each stretch of `many` tokens, the same ones every time.
+
+    Evenly spaced ones would fall on the first token of every window, or on none, where lengths divide.
+    """
+    stretches = torch.arange(0, tokens, many)
+    drawn = torch.randint(many, stretches.shape, generator=torch.Generator().manual_seed(0))
+    return (stretches + drawn).clamp_(max=tokens - 1)
