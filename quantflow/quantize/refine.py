@@ -79,7 +79,12 @@ def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter
     for name, codes in (("plain", inputs["codes"]), ("refined", refined)):
         artifact = _quantized(params, decoder, quantized, codes)
         kl[name] = _mean_kl(
-            decoder, lossless, artifact, _run(artifact, windows, params, reporter, name), windows, reporter
+            decoder,
+            lossless,
+            artifact,
+            _run(artifact, windows, params, reporter, name),
+            windows,
+            PartReporter(reporter, f"score-{name}"),
         )
     taken: Literal["refined", "plain"] = "refined" if kl["refined"] < kl["plain"] else "plain"
     best = refined if taken == "refined" else inputs["codes"]

@@ -110,20 +110,27 @@ def test_the_better_codes_by_kl_on_the_selection_windows_are_passed_on(
         assert (codes(output) == codes(inputs["codes"])) == (taken == "plain")
 
 
-def test_what_is_compared_is_the_kl_of_the_quantized_models(
+def test_what_is_compared_is_the_kl_of_each_quantized_model(
     inputs: dict[str, Path], tmp_path: Path, tiny_llama: Path
 ) -> None:
-    record = load_refine_record(run(inputs, tmp_path))
+    reporter = RecordingReporter()
+    record = load_refine_record(run(inputs, tmp_path, reporter=reporter))
     load: Any = AutoModelForCausalLM.from_pretrained
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, 400, (12, 32))[8:])
-    with torch.no_grad():
-        lossless = load(tiny_llama, dtype=torch.float32)(ids).logits[:, :-1].log_softmax(-1)
-        own = quantized_model(tiny_llama, inputs["codes"])(ids).logits[:, :-1].log_softmax(-1)
-    kl = (lossless.exp() * (lossless - own)).sum(-1).mean()
-    assert record.kl_plain == pytest.approx(float(kl), rel=1e-3)
-    assert record.positions == 4 * 31
-    assert record.kl_refined is not None
+
+    def kl(codes: Path) -> float:
+        with torch.no_grad():
+            lossless = load(tiny_llama, dtype=torch.float32)(ids).logits[:, :-1].log_softmax(-1)
+            own = quantized_model(tiny_llama, codes)(ids).logits[:, :-1].log_softmax(-1)
+        return float((lossless.exp() * (lossless - own)).sum(-1).mean())
+
+    assert record.kl_plain == pytest.approx(kl(inputs["codes"]), rel=1e-3)
+    assert record.kl_refined == pytest.approx(kl(reporter.progress_folder / "refined"), rel=1e-3)
     assert record.kl_plain is not None
+    assert record.kl_refined is not None
+    # Far enough apart that one could not be taken for the other.
+    assert abs(record.kl_refined / record.kl_plain - 1) > 0.01
+    assert record.positions == 4 * 31
     assert record.taken == ("refined" if record.kl_refined < record.kl_plain else "plain")
     assert 1 < record.forwards < 2
 
