@@ -18,7 +18,7 @@ from tests.tiny_run import ENVIRONMENT, write_recipe
 
 MAIN = "from quantflow.cli import main; main()"
 # Steps between the moments of a cold run at which the slow test lets the disk fill up.
-STRIDE = 3
+STRIDE = 7
 # Openings of the weights' file after which the tiny model's first block is quantized, and the last is not.
 OPENED = 50
 

@@ -167,7 +167,7 @@ def read_parquet(
                 )
             done, size, rows = 0, file.path.stat().st_size, table.metadata.num_rows
             columns = columns_of(reading, names)
-            for batch in table.iter_batches(_batch_rows(table.metadata), columns=columns):
+            for batch in table.iter_batches(_batch_rows(table.metadata), columns=columns, use_threads=False):
                 for values in batch.to_pylist():
                     row += 1
                     yield _row(values, f"{file.shown}, row {row}", file, reading)
