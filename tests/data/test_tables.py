@@ -125,9 +125,9 @@ def test_only_the_columns_of_the_mapping_are_read(tmp_path: Path, monkeypatch: p
     asked: list[list[str]] = []
     whole = pq.ParquetFile.iter_batches
 
-    def spy(self: pq.ParquetFile, *args: object, columns: list[str]) -> object:
+    def spy(self: pq.ParquetFile, *args: object, columns: list[str], **rest: object) -> object:
         asked.append(columns)
-        return whole(self, *args, columns=columns)
+        return whole(self, *args, columns=columns, **rest)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
     assert texts(path, fields=FieldParams(text=("body",), messages="")) == ["one"]
