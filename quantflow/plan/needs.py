@@ -13,10 +13,13 @@ from quantflow.plan.costs import Facts, cost_of
 from quantflow.plan.model import find_model
 from quantflow.plan.reasons import Reason, reasons
 from quantflow.plan.text import counted_text, estimated_text
-from quantflow.plan.work import Cost
+from quantflow.plan.work import Cost, Work
 from quantflow.recipe.schema import Recipe
 from quantflow.source.params import SourceParams
 from quantflow.source.uri import parse
+
+NOTHING = Cost(work=Work(), host_bytes=0, disk_bytes=0)
+"""What a stage takes whose output is there."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Need:
         key: Its address in the store.
         cached: The finished output's folder; None where the stage has to run.
         reasons: Why it has to run; empty where it has not.
-        cost: What it takes from its beginning; nothing where it is cached.
+        cost: What it takes from its beginning; nothing where it is cached or made by another.
         resumes: Whether it goes on from where an interrupted run was.
     """
 
@@ -74,24 +77,19 @@ def find_needs(recipe: Recipe, stages: Sequence[Stage], keys: Mapping[str, Stage
     cached = {name: stored.folder if stored is not None else None for name, stored in found.items()}
     if all(cached.values()):
         facts = Facts(find_model(parse(recipe.model.source, recipe.base), None, cached["source"]))
-        return Needs(facts, tuple(Need(s, keys[s.name].key, cached[s.name], (), Cost()) for s in stages))
+        return Needs(facts, tuple(Need(s, keys[s.name].key, cached[s.name], (), NOTHING) for s in stages))
     facts = _facts(recipe, {stage.name: stage for stage in stages}, cached)
     manifests = [manifest for _, manifest in store.objects() if manifest is not None]
-    return Needs(
-        facts,
-        tuple(
-            _need(
-                stage,
-                keys[stage.name],
-                cached[stage.name],
-                facts,
-                manifests,
-                store,
-                again=stage.name in again,
-            )
-            for stage in stages
-        ),
-    )
+    makers: dict[str, str] = {}  # artifacts alike share stages: the first one's makes the output
+    needs = []
+    for stage in stages:
+        key, folder = keys[stage.name], cached[stage.name]
+        maker = makers.setdefault(key.key, stage.name)
+        if folder is None and maker != stage.name and stage.name not in again:
+            needs.append(Need(stage, key.key, None, (Reason(cause="made by", what=maker),), NOTHING))
+        else:
+            needs.append(_need(stage, key, folder, facts, manifests, store, again=stage.name in again))
+    return Needs(facts, tuple(needs))
 
 
 def _need(
@@ -105,7 +103,7 @@ def _need(
     again: bool,
 ) -> Need:
     if cached is not None:
-        return Need(stage, key.key, cached, (), Cost())
+        return Need(stage, key.key, cached, (), NOTHING)
     if again:
         why: tuple[Reason, ...] = (Reason(cause="measured again"),)
     elif store.exists(stage.kind, key.key):

@@ -10,6 +10,7 @@ from quantflow.pipeline.store import Manifest
 
 Cause = Literal[
     "never run",
+    "made by",
     "measured again",
     "damaged",
     "input",

@@ -36,6 +36,9 @@ from quantflow.quantize.sizes import SPILL_BYTES
 from quantflow.quantize.stage import calibration_batches, head_share
 from quantflow.source.checkpoint import load_checkpoint
 
+READ_ONLY = 0o444
+"""As all that the store holds."""
+
 
 def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
     """Refine the codes of a GPTQ scheme under an artifact's assignment.
@@ -200,3 +203,4 @@ def _pass_on(folder: Path, output: Path, scheme: str, blocks: int) -> None:
             os.link(source, target)
         except OSError:
             shutil.copyfile(source, target)
+        target.chmod(READ_ONLY)  # the store leaves files that have other names as they are

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,6 +171,29 @@ def test_disk_and_memory_are_those_of_the_run(tmp_path: Path, tiny_llama: Path) 
         written = sum(record.size for record in manifest.files.values())
         if written > 100_000:
             assert stage.disk == pytest.approx(written, rel=AIM), manifest.stage
+
+
+def test_what_artifacts_share_is_made_and_counted_once(tmp_path: Path, tiny_llama: Path) -> None:
+    path = write_recipe(tmp_path, tiny_llama)
+    first = plan(tmp_path)
+    text = path.read_text()
+    own = "  - {name: int4, format: awq, bits: 4, group_size: 32}\n"
+    path.write_text(text.replace(own, own + own.replace("int4", "twin")))
+    made = plan(tmp_path)
+    shared = {
+        stage.name: str(stage.reasons[0]) for stage in made.stages if stage.reasons[0].cause == "made by"
+    }
+    assert shared == {"yardstick:twin": "made by yardstick:int4"}
+    twin = {stage.name: stage for stage in made.stages}["yardstick:twin"]
+    assert (twin.cached, twin.disk, twin.seconds) == (False, 0, 0.0)
+    (room,) = [room for room in made.fit.rooms if room.what == "disk"]
+    assert room.needed == sum(stage.disk or 0 for stage in made.stages) + max(s.scratch for s in made.stages)
+    assert first.fit.rooms[0] == made.fit.rooms[0].model_copy(
+        update={"available": first.fit.rooms[0].available}
+    )
+    report = quantflow.run(load_recipe(path), folder=tmp_path).report
+    stages: Any = report.provenance["stages"]
+    assert [stage["name"] for stage in stages if stage["reused"]] == list(shared)
 
 
 def test_without_a_measured_speed_times_are_unknown_and_the_rest_is_told(

@@ -108,6 +108,8 @@ def test_the_better_codes_by_kl_on_the_selection_windows_are_passed_on(
         output = run(inputs, tmp_path, taken)
         assert load_refine_record(output).taken == taken
         assert (codes(output) == codes(inputs["codes"])) == (taken == "plain")
+        files = [block_file(output, GPTQ.id, index) for index in range(BLOCKS)]
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o444}
 
 
 def test_what_is_compared_is_the_kl_of_each_quantized_model(
