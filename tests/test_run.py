@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,24 @@ def test_a_damaged_source_is_an_error_that_keeps_the_verdict_from_passing(
     assert again("run", "tiny.yaml") == 2
     assert "model.safetensors" in again.err
     assert reports(again.folder)[-1]["verdict"] == "error"
+
+
+def test_a_run_that_could_not_do_all_does_not_pass_although_its_artifacts_do(
+    again: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (measured,) = again.folder.glob(".quantflow/store/yardstick/*")
+    shutil.rmtree(measured)
+
+    def failing(*args: object) -> None:
+        raise QuantizationError("the rounded model's logits are not finite numbers")
+
+    monkeypatch.setattr("quantflow.measure.yardstick.run", failing)
+    assert again("run", "tiny.yaml") == 2
+    report = reports(again.folder)[-1]
+    assert (report["verdict"], report["exit_code"]) == ("error", 2)
+    assert str(report["reason"]).startswith("yardstick:int4: the rounded model's logits")
+    artifacts: Any = report["artifacts"]
+    assert [artifact["verdict"] for artifact in artifacts] == ["pass"]
 
 
 def test_an_unchanged_run_reports_anew_without_importing_torch(again: Command) -> None:

@@ -51,7 +51,9 @@ def build_report(
     artifacts = tuple(
         _artifact(recipe, artifact, by_name, gates[artifact.name]) for artifact in recipe.artifacts
     )
-    verdict = combine(artifact.verdict for artifact in artifacts)
+    # A stage that nothing is judged by, such as a yardstick, is a part of what was asked for all the same.
+    failed = (Verdict.ERROR for outcome in outcomes if outcome.error is not None)
+    verdict = combine((*(artifact.verdict for artifact in artifacts), *failed))
     return Report(
         run_id=run_id,
         recipe=recipe.name,

@@ -124,7 +124,7 @@ class Report(_Part):
         run_id: The run's own name, also the report's folder.
         recipe: Name of the recipe.
         title: Title for people: the recipe's `report.title`, else its name.
-        verdict: The worst of the artifacts' verdicts.
+        verdict: The worst of the artifacts' verdicts; error, too, where any stage failed.
         exit_code: What the command exits with: 0 pass, 1 fail, 2 error, 3 inconclusive.
         reason: Why this verdict, in plain words.
         criteria: Every criterion of every artifact.
