@@ -23,6 +23,9 @@ from pathlib import Path
 from typing import Any
 
 MEGABYTE = 1_000_000
+PARQUET_ROW_GROUP = 16 * MEGABYTE
+"""Bytes of text in a row group: below the smallest file measured, so that files differ in groups only."""
+
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -65,10 +68,13 @@ def _write_parquet(path: Path, size: int) -> int:
     made, count = 0, 0
     stream = documents()
     with pq.ParquetWriter(path, pa.schema([("text", pa.string())])) as writer:
-        while made < size:  # row groups of about 60 MB, as other tools write them
-            rows = [next(stream) for _ in range(50_000)]
+        while made < size:
+            rows: list[str] = []
+            group_end = min(size, made + PARQUET_ROW_GROUP)
+            while made < group_end:
+                rows.append(next(stream))
+                made += len(rows[-1])
             writer.write_table(pa.table({"text": rows}))
-            made += sum(map(len, rows))
             count += len(rows)
     return count
 
