@@ -8,6 +8,8 @@ SHELL := /bin/bash
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 BIN := .venv/bin
+# ONNX Runtime of the machine: cpu, or gpu for NVIDIA's.
+EXTRA ?= cpu
 LOG := .venv/setup.log
 
 # Written last, so it stands for a finished set-up. It says for which checkout (scripts in .venv hold its path)
@@ -32,6 +34,7 @@ help:  ## list these commands
 	  '  PYTHON=…           what .venv is made with, 3.11 or newer (default: python3.11, else python3)' \
 	  '  TORCH=…            another build of torch as pip names it, such as $(TORCH_PINNED)+cpu' \
 	  '  TORCH_INDEX_URL=…  package index to take torch from, such as the one of its CPU builds' \
+	  '  EXTRA=…            ONNX Runtime to install: cpu (default) or gpu' \
 	  'Given another TORCH or TORCH_INDEX_URL than last time, .venv is made anew; given none, its torch stays.'
 
 setup: $(STAMP)  ## make .venv and install QuantFlow and its tools into it
@@ -51,7 +54,7 @@ run: $(STAMP)  ## quantize and judge the quickstart model; succeeds on verdicts 
 	[[ $$code =~ ^[013]$$ ]]
 
 test: $(STAMP)  ## run the tests that take seconds each
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(STAMP)  ## run the tests that need the quickstart model
 	@$(BIN)/python -m pytest -m slow -rs
@@ -93,7 +96,7 @@ $(STAMP): pyproject.toml constraints.txt Makefile $(if $(RENEW),FORCE)
 	fi
 	echo 'installing $(or $(TORCH),$(TORCH_PINNED)) (about 200 MB as a CPU build, some GB as a CUDA build) …'
 	install $(if $(TORCH_INDEX_URL),--index-url '$(TORCH_INDEX_URL)') '$(or $(TORCH),$(TORCH_PINNED))'
-	echo 'installing QuantFlow, what it needs and its tools (about 120 MB) …'
-	install -c constraints.txt $(if $(TORCH),'$(TORCH)') -e '.[dev]'
+	echo 'installing QuantFlow, what it needs and its tools (about 250 MB) …'
+	install -c constraints.txt $(if $(TORCH),'$(TORCH)') -e '.[dev,$(EXTRA)]'
 	printf '%s\n' "$$(pwd -P)" '$(TORCH_ASKED)' > $(STAMP)
 	echo "ready after $$((SECONDS - started)) s: .venv"
