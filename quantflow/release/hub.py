@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from quantflow.source.hub_errors import plain_errors
-
 
 def publish_to_hub(
     artifact: Path, repository: str, message: str, add: Callable[[Path], None], staging: Path
@@ -26,6 +24,8 @@ def publish_to_hub(
         SourceError: The hub cannot be reached or refuses.
     """
     from huggingface_hub import HfApi
+
+    from quantflow.source.hub_errors import plain_errors
 
     for path in artifact.iterdir():
         (staging / path.name).symlink_to(path.resolve())
