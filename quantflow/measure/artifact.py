@@ -6,7 +6,7 @@ from pathlib import Path
 from quantflow.data.documents import load_documents
 from quantflow.data.windows import scored_documents
 from quantflow.errors import ArtifactError
-from quantflow.formats.assembly import ARTIFACT_FOLDER
+from quantflow.formats.assembly import artifact_folder
 from quantflow.formats.read import open_artifact
 from quantflow.measure.batches import make_batches, scored_targets
 from quantflow.measure.evaluation import load_evaluation
@@ -36,7 +36,7 @@ def run(params: MeasureParams, inputs: Mapping[str, Path], output: Path, reporte
     """
     windows = load_evaluation(inputs["data"])
     targets = scored_targets(windows)
-    source, folder = load_checkpoint(inputs["source"]).folder, inputs["assemble"] / ARTIFACT_FOLDER
+    source, folder = load_checkpoint(inputs["source"]).folder, artifact_folder(inputs["assemble"])
     baseline = StreamedDecoder(source, SafetensorsReader(source), params.device)
     artifact = StreamedDecoder(folder, open_artifact(folder), params.device)
     if artifact.vocab_size != baseline.vocab_size:
