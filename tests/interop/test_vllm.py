@@ -121,7 +121,8 @@ def our_choices(decoder: StreamedDecoder, prompts: list[list[int]], greedy: list
     whole = [prompt + said for prompt, said in zip(prompts, greedy, strict=True)]
     top = ours(decoder, whole).argmax(-1)
     ends = np.cumsum([len(row) - 1 for row in whole])
-    chosen = [top[end - GREEDY_TOKENS : end].tolist() for end in ends]
+    # Where vLLM ended a text, it said fewer than it was asked for.
+    chosen = [top[end - len(said) : end].tolist() for end, said in zip(ends, greedy, strict=True)]
     return float(
         np.mean([a == b for c, g in zip(chosen, greedy, strict=True) for a, b in zip(c, g, strict=True)])
     )
