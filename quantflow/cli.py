@@ -18,13 +18,14 @@ from quantflow.commands.plan import plan
 from quantflow.commands.process import discard_output, take_signals
 from quantflow.commands.runs import runs
 from quantflow.commands.runtime import runtime
+from quantflow.commands.scan import scan
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.deadline import parse_duration
 from quantflow.pipeline.run import RunResult
 from quantflow.pipeline.run import run as run_recipe
 from quantflow.pipeline.storage import of_storage, storage_error
 from quantflow.pipeline.store import WORKSPACE
-from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
+from quantflow.pipeline.terminal import terminal_for
 from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
 from quantflow.report.terminal import criteria_view, verdict_line
@@ -91,7 +92,7 @@ def run(
     given = tuple(overrides or ())
     result = run_recipe(
         load_recipe(recipe, given),
-        terminal=_terminal(quiet=quiet),
+        terminal=terminal_for(quiet=quiet),
         overrides=given,
         verify=verify,
         time_limit=parse_duration(time_limit) if time_limit else None,
@@ -107,6 +108,7 @@ def run(
 
 
 app.command()(plan)
+app.command()(scan)
 app.command()(doctor)
 app.command()(clean)
 app.command()(runs)
@@ -160,7 +162,7 @@ def _exit_code() -> int:
 
 
 def _interrupted() -> str:
-    if sys.argv[1:2] != ["run"]:
+    if sys.argv[1:2] not in (["run"], ["scan"]):
         return "interrupted"
     command = shlex.join(["quantflow", *sys.argv[1:]])
     return f"interrupted; what is finished is kept, to the last block or batch.\n  Go on with: {command}"
@@ -192,13 +194,6 @@ def _unexpected(error: Exception) -> int:
     except OSError:
         _complain(f"unexpected {name}\n{traceback.format_exc()}")
     return ERROR_EXIT
-
-
-def _terminal(*, quiet: bool) -> Terminal:
-    if quiet:
-        return QuietTerminal()
-    console = Console(stderr=True)
-    return BarTerminal(console) if console.is_terminal else LogTerminal(sys.stderr)
 
 
 def _show(result: RunResult, *, quiet: bool) -> None:
