@@ -1,7 +1,7 @@
 """Which unit gets which precision: pure functions from ladders to a choice.
 
-A choice is one rung for each unit, in their order. KL is taken to add up over units, which it nearly does; the
-mix is measured as a whole afterwards.
+A choice is one rung for each unit, in their order. KL is taken to add up over units, which it nearly does;
+the mix is measured as a whole afterwards.
 """
 
 import math
@@ -57,7 +57,8 @@ def by_budget(units: Sequence[UnitLadder], limits: Limits) -> Choice:
     least = sum(min(rung.bytes for rung in unit.rungs) for unit in units)
     if limits.bytes is not None and least > limits.bytes:
         raise QuantizationError(
-            f"the units' weights are {least} bytes in their smallest precisions, and {limits.bytes} are allowed",
+            f"the units' weights are {least} bytes in their smallest precisions, and {limits.bytes} are "
+            "allowed",
             hint="Allow more bytes, or choose fewer bits or larger groups.",
         )
     total = total_kl(units, nothing_spared(units))

@@ -1,4 +1,4 @@
-"""What a unit can be stored as, from the artifact's own precision down to the source's, and what each costs."""
+"""What a unit can be stored as, from the artifact's own precision to the source's, and what each costs."""
 
 import math
 from collections.abc import Collection, Sequence
