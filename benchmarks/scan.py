@@ -8,8 +8,8 @@ tokens of calibration text; the reference, `naive`, is transformers' own model w
 replaced, run as a whole on one window after the other, sharing no code with the scan.
 
 Costs are whole forwards over these tokens, counted as `docs/sensitivity.md` says: a block is (1 − h)/L of
-one, the head h. Beside the scan's own methods stand rankings by the error of a unit's weights and by that of its
-outputs, squared and summed, and by histograms of its outputs. The last line of output is one JSON object.
+one, the head h. Beside the scan's own methods stand rankings by the error of a unit's weights and by that of
+its outputs, squared and summed, and by histograms of its outputs. The last line of output is one JSON object.
 
 With --folder what is finished stays there, and a benchmark that was interrupted goes on.
 """

@@ -24,11 +24,8 @@ from quantflow.commands.process import discard_output, take_signals
 from quantflow.commands.release import publish, rollback, verify_artifact
 from quantflow.commands.runs import runs
 from quantflow.commands.runtime import runtime
-<<<<<<< HEAD
 from quantflow.commands.scan import scan
-=======
 from quantflow.commands.several import run_all
->>>>>>> e-assign
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.deadline import parse_duration
 from quantflow.pipeline.run import RunResult
@@ -106,18 +103,8 @@ def run(
     the worst: 2, 4, 1, 3, 0.
     """
     given = tuple(overrides or ())
-<<<<<<< HEAD
-    result = run_recipe(
-        load_recipe(recipe, given),
-        terminal=terminal_for(quiet=quiet),
-        overrides=given,
-        verify=verify,
-        time_limit=parse_duration(time_limit) if time_limit else None,
-        force=force,
-    )
-=======
     limit = parse_duration(time_limit) if time_limit else None
-    terminal = partial(_terminal, quiet=quiet)
+    terminal = partial(terminal_for, quiet=quiet)
 
     def run_one(recipe: Path, seconds: float | None) -> RunResult:
         return run_recipe(
@@ -132,7 +119,6 @@ def run(
     if len(recipes) > 1:
         return run_all(recipes, run_one, limit, as_json=as_json, quiet=quiet)
     result = run_one(recipes[0], limit)
->>>>>>> e-assign
     for error in result.errors:
         _complain(str(error))
     if as_json:
@@ -155,16 +141,14 @@ def nightly(
     """Run every recipe of a folder, one after another; the exit code is the worst of theirs."""
 
     def run_one(recipe: Path, seconds: float | None) -> RunResult:
-        return run_recipe(load_recipe(recipe), terminal=_terminal(quiet=quiet), time_limit=seconds)
+        return run_recipe(load_recipe(recipe), terminal=terminal_for(quiet=quiet), time_limit=seconds)
 
     limit = parse_duration(time_limit) if time_limit else None
     return run_all(recipes_in(folder), run_one, limit, as_json=as_json, quiet=quiet)
 
 
 app.command()(plan)
-<<<<<<< HEAD
 app.command()(scan)
-=======
 app.command()(history)
 app.command("compare")(compare_runs)
 app.command()(approve)
@@ -173,7 +157,6 @@ app.command()(export)
 app.command()(publish)
 app.command()(rollback)
 app.command("verify-artifact")(verify_artifact)
->>>>>>> e-assign
 app.command()(doctor)
 app.command()(clean)
 app.command()(runs)
@@ -227,11 +210,7 @@ def _exit_code() -> int:
 
 
 def _interrupted() -> str:
-<<<<<<< HEAD
-    if sys.argv[1:2] not in (["run"], ["scan"]):
-=======
-    if sys.argv[1:2] not in (["run"], ["nightly"]):
->>>>>>> e-assign
+    if sys.argv[1:2] not in (["run"], ["scan"], ["nightly"]):
         return "interrupted"
     command = shlex.join(["quantflow", *sys.argv[1:]])
     return f"interrupted; what is finished is kept, to the last block or batch.\n  Go on with: {command}"
