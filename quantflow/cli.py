@@ -16,6 +16,7 @@ from quantflow.commands.clean import clean
 from quantflow.commands.doctor import doctor
 from quantflow.commands.plan import plan
 from quantflow.commands.process import discard_output, take_signals
+from quantflow.commands.report import report
 from quantflow.commands.runs import runs
 from quantflow.commands.runtime import runtime
 from quantflow.errors import QuantFlowError, RecipeError
@@ -110,6 +111,7 @@ app.command()(plan)
 app.command()(doctor)
 app.command()(clean)
 app.command()(runs)
+app.command()(report)
 app.add_typer(runtime, name="runtime")
 
 

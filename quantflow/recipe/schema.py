@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from quantflow.recipe.artifacts import Artifact, names_are_unique
 from quantflow.recipe.data import Data
 from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, by_bits
+from quantflow.recipe.report import ReportOptions
 from quantflow.recipe.section import Name, Section
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
 from quantflow.runtime.catalogue import RuntimeName
@@ -88,17 +89,6 @@ class Gate(Section):
     memory: MemoryLimits | None = Field(
         default=None,
         description="How much memory an artifact may take in vLLM. Default: null, not judged.",
-    )
-
-
-class ReportOptions(Section):
-    """What the report says beside the results."""
-
-    title: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=200,
-        description="Title of the report. Default: null, the recipe's name.",
     )
 
 
