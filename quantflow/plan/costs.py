@@ -10,6 +10,7 @@ from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.pipeline.stage import StageParams
+from quantflow.plan.assigning import assign_cost, search_cost
 from quantflow.plan.files import (
     assemble_cost,
     check_cost,
@@ -26,6 +27,7 @@ from quantflow.plan.refining import refine_cost
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
 from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams
+from quantflow.sensitivity.choosing import AssignParams, SearchParams
 from quantflow.source.params import SourceParams
 
 
@@ -88,6 +90,8 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
     "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),
+    "quantflow.sensitivity.assign_stage:run": _Stage(AssignParams, _with_text(assign_cost)),
+    "quantflow.sensitivity.search_stage:run": _Stage(SearchParams, _with_text(search_cost)),
     "quantflow.gate.stage:run": _Stage(GateParams, lambda params, facts: gate_cost()),
 }
 

@@ -13,6 +13,8 @@ from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
 from quantflow.report.decision import Decision
 from quantflow.report.wording import Language
+from quantflow.sensitivity.assignment import AssignmentRecord
+from quantflow.sensitivity.record import ScanRecord
 
 
 class _Part(BaseModel):
@@ -56,6 +58,8 @@ class ArtifactReport(_Part):
         yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
+        sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
+        assignment: Which units are spared and why; None where none were to be chosen.
     """
 
     name: str
@@ -69,6 +73,8 @@ class ArtifactReport(_Part):
     measurements: Measurement | None
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
+    sensitivity: ScanRecord | None = None
+    assignment: AssignmentRecord | None = None
 
 
 class BaselineReport(_Part):
