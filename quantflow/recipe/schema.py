@@ -10,6 +10,7 @@ from quantflow.recipe.artifacts import Artifact, names_are_unique
 from quantflow.recipe.criteria import KlMargin, PerplexityMargin
 from quantflow.recipe.data import Data
 from quantflow.recipe.publishing import Publish
+from quantflow.recipe.report import ReportOptions
 from quantflow.recipe.section import Name, Section
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
 from quantflow.recipe.tasks import CustomScorer, GenerationLimits, Identity, Task, tasks_are_unique
@@ -95,17 +96,6 @@ class Gate(Section):
         default=(),
         strict=False,
         description="Scorers of your own for what is generated under gate.generation. Default: [].",
-    )
-
-
-class ReportOptions(Section):
-    """What the report says beside the results."""
-
-    title: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=200,
-        description="Title of the report. Default: null, the recipe's name.",
     )
 
 
