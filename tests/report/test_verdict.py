@@ -1,8 +1,12 @@
 """Why a criterion came out as it did: what, by how much, how sure, in either language."""
 
+from datetime import date
+
 import pytest
 
 from quantflow.gate.verdict import Verdict
+from quantflow.report.decision import Decision
+from quantflow.report.html import render_html
 from quantflow.report.verdict import deciding, why
 from quantflow.report.wording import load_wording
 from tests.report.samples import criterion, report
@@ -55,3 +59,24 @@ def test_only_required_criteria_of_the_run_s_verdict_decide() -> None:
     failed = criterion("perplexity", Verdict.FAIL)
     shown = report(Verdict.FAIL, Verdict.PASS, criteria=(advisory, failed, criterion("kl", Verdict.PASS)))
     assert deciding(shown) == (failed,)
+
+
+def test_decisions_of_people_stand_beside_the_verdict_and_change_none() -> None:
+    waiver = Decision(
+        kind="waiver",
+        run_id="1",
+        recipe="quickstart",
+        by="Kim <b>",
+        at="2026-11-30T08:00:00+00:00",
+        reason="Billing letters are checked by hand.",
+        digests={"int4-awq": "ab" * 32},
+        criterion="kl",
+        until=date(2026, 12, 31),
+    )
+    approval = waiver.model_copy(update={"kind": "approval", "criterion": None, "until": None})
+    page = render_html(report(Verdict.FAIL, Verdict.FAIL, decisions=(waiver, approval)))
+    assert (
+        "kl of int4-awq waived by Kim &lt;b&gt;, 2026-11-30T08:00:00+00:00, until 2026-12-31: Billing" in page
+    )
+    assert "int4-awq approved by Kim &lt;b&gt;" in page
+    assert '<section class="verdict fail"' in page
