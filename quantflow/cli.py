@@ -25,6 +25,7 @@ from quantflow.commands.release import publish, rollback, verify_artifact
 from quantflow.commands.report import report
 from quantflow.commands.runs import runs
 from quantflow.commands.runtime import runtime
+from quantflow.commands.scan import scan
 from quantflow.commands.several import run_all
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.deadline import parse_duration
@@ -33,7 +34,7 @@ from quantflow.pipeline.run import run as run_recipe
 from quantflow.pipeline.several import recipes_in
 from quantflow.pipeline.storage import of_storage, storage_error
 from quantflow.pipeline.store import WORKSPACE
-from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
+from quantflow.pipeline.terminal import terminal_for
 from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
 from quantflow.report.terminal import criteria_view, verdict_line
@@ -104,7 +105,7 @@ def run(
     """
     given = tuple(overrides or ())
     limit = parse_duration(time_limit) if time_limit else None
-    terminal = partial(_terminal, quiet=quiet)
+    terminal = partial(terminal_for, quiet=quiet)
 
     def run_one(recipe: Path, seconds: float | None) -> RunResult:
         return run_recipe(
@@ -141,13 +142,14 @@ def nightly(
     """Run every recipe of a folder, one after another; the exit code is the worst of theirs."""
 
     def run_one(recipe: Path, seconds: float | None) -> RunResult:
-        return run_recipe(load_recipe(recipe), terminal=_terminal(quiet=quiet), time_limit=seconds)
+        return run_recipe(load_recipe(recipe), terminal=terminal_for(quiet=quiet), time_limit=seconds)
 
     limit = parse_duration(time_limit) if time_limit else None
     return run_all(recipes_in(folder), run_one, limit, as_json=as_json, quiet=quiet)
 
 
 app.command()(plan)
+app.command()(scan)
 app.command()(history)
 app.command("compare")(compare_runs)
 app.command()(approve)
@@ -210,7 +212,7 @@ def _exit_code() -> int:
 
 
 def _interrupted() -> str:
-    if sys.argv[1:2] not in (["run"], ["nightly"]):
+    if sys.argv[1:2] not in (["run"], ["scan"], ["nightly"]):
         return "interrupted"
     command = shlex.join(["quantflow", *sys.argv[1:]])
     return f"interrupted; what is finished is kept, to the last block or batch.\n  Go on with: {command}"
@@ -242,13 +244,6 @@ def _unexpected(error: Exception) -> int:
     except OSError:
         _complain(f"unexpected {name}\n{traceback.format_exc()}")
     return ERROR_EXIT
-
-
-def _terminal(*, quiet: bool) -> Terminal:
-    if quiet:
-        return QuietTerminal()
-    console = Console(stderr=True)
-    return BarTerminal(console) if console.is_terminal else LogTerminal(sys.stderr)
 
 
 def _show(result: RunResult, *, quiet: bool) -> None:

@@ -21,7 +21,7 @@ MARGIN_KEYS = {
     "memory": "gate.memory",
 }
 # Criteria that more text decides; a lower bound of KL is not one of them, and nor is speed.
-DECIDED_BY_TEXT = ("perplexity", "kl_mean", "nll")
+DECIDED_BY_TEXT = ("perplexity", "kl_mean", "kl_p99", "top1_agreement", "nll")
 
 
 def next_steps(report: Report, words: Wording) -> list[str]:

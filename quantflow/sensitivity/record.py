@@ -63,7 +63,7 @@ class ScanControls(_Record):
             the text; None where it cannot be told.
         selection_rank_correlation: Precision → the same between calibration and selection text.
         default_rank_correlation: Precision → the same between this method's order and that of Fisher's
-            estimate; empty for the methods that are or begin with it.
+            estimate, the default's; empty where that was not made beside it.
     """
 
     nothing_swapped_kl: float
@@ -81,13 +81,12 @@ class ScanRecord(_Record):
         precisions: Ids of the schemes.
         scores: One of every unit in every precision that it has codes in, in the order of the model.
         controls: See there.
-        forwards: Whole forwards over the scan's tokens, as the share of the arithmetic that was done; those
-            of the confirmation are over its own tokens.
+        forwards: Whole forwards over the scan's tokens, as the share of the arithmetic that was done.
         cost_by_step: Step → its part of `forwards`.
         tokens: Calibration tokens that the scan ran on.
         selection_tokens: Selection tokens that it was confirmed on.
-        settled: Precision → whether the set of units to spare no longer hung on an estimate; of `auto` only.
-        notes: What a reader should know, one sentence each.
+        selection_forwards: Whole forwards over those.
+        settled: Whether what is chosen by the scores no longer hangs on estimates; None but for `auto`.
     """
 
     method: ScanMethod
@@ -98,8 +97,8 @@ class ScanRecord(_Record):
     cost_by_step: Mapping[str, float]
     tokens: int
     selection_tokens: int = 0
-    settled: Mapping[str, bool] = {}
-    notes: tuple[str, ...] = ()
+    selection_forwards: float = 0.0
+    settled: bool | None = None
 
     def of(self, precision: str) -> tuple[UnitScore, ...]:
         """The scores in one precision."""
