@@ -16,11 +16,18 @@ from quantflow.report.charts.tokens import TOKEN_FATES, token_bar
 from quantflow.report.charts.tradeoff import tradeoff_chart
 from quantflow.report.charts.trend import trend_chart
 from quantflow.report.lines import decision_line, kept_line, reading_line, scheme_line
-from quantflow.report.measures import show_change, show_margin, show_sample, show_value
+from quantflow.report.measures import (
+    show_change,
+    show_margin,
+    show_metric,
+    show_part,
+    show_sample,
+    show_value,
+)
 from quantflow.report.model import Report
 from quantflow.report.page import page_environment
 from quantflow.report.sensitivity_lines import assignment_line, scan_line
-from quantflow.report.verdict import deciding, errors, headline, why
+from quantflow.report.verdict import by_slice, deciding, errors, headline, leading, why
 from quantflow.report.wording import Language, load_wording
 
 SECTIONS = (
@@ -71,6 +78,8 @@ def render_html(report: Report) -> str:
         sections=_sections(report),
         headline=headline(report, words),
         deciding=deciding(report),
+        leading=leading(report),
+        by_slice=by_slice(report),
         errors=errors(report),
         next_steps=next_steps(report, words),
         glossary=GLOSSARY,
@@ -101,6 +110,8 @@ def _template(language: Language) -> Template:
         heat_chart,
         frontier_chart,
         token_bar,
+        show_metric,
+        show_part,
         show_sample,
         show_value,
         scheme_line,
