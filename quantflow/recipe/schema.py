@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from quantflow.recipe.artifacts import Artifact, names_are_unique
 from quantflow.recipe.data import Data
 from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, by_bits
+from quantflow.recipe.publishing import Publish
 from quantflow.recipe.section import Name, Section
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
 from quantflow.runtime.catalogue import RuntimeName
@@ -155,6 +156,9 @@ class Recipe(Section):
         default=ReportOptions(), description="What the report says beside the results."
     )
     runtime: Runtime = Field(default=Runtime(), description="Where and how models are run to be measured.")
+    publish: Publish | None = Field(
+        default=None, description="Where artifacts go that may leave. Default: null, nowhere."
+    )
 
     _path: Path = PrivateAttr(default=Path("recipe.yaml"))
     _places: Mapping[str, str] = PrivateAttr(default_factory=dict)

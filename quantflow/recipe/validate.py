@@ -86,7 +86,7 @@ def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:
         message, hint = detail["msg"], "Each artifact has a folder of its own: give each its own name."
     elif kind == "idle_key":
         loc = (*loc, context["key"])
-        message, hint = detail["msg"], "Remove it, or set method to gptq."
+        message, hint = detail["msg"], context.get("hint", "Remove it, or set method to gptq.")
     elif kind == "string_pattern_mismatch":
         message = f"{written} cannot be the name of a folder everywhere"
         hint = "Use a-z, 0-9, `.`, `_` and `-`, and begin with a letter or digit."
