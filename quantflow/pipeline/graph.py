@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantflow.formats.params import AssembleParams, ExportParams
-from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams, YardstickParams
+from quantflow.pipeline.against import against_stages
+from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
+from quantflow.pipeline.gate_params import gate_params
+from quantflow.pipeline.importing import import_stage
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.serving import (
     memory_margins,
@@ -20,8 +23,13 @@ from quantflow.pipeline.serving import (
 )
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
-from quantflow.recipe.artifacts import Artifact, GptqArtifact, HfArtifact
-from quantflow.recipe.margins import margins
+from quantflow.recipe.artifacts import (
+    Artifact,
+    GptqArtifact,
+    HfArtifact,
+    ImportArtifact,
+    is_quantized_here,
+)
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
@@ -45,9 +53,20 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         StoreError: A file that the recipe names cannot be read.
         RuntimeUnavailableError: It is to be measured in a runtime that is not installed or lacks a kernel.
     """
-    own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
-    shared = (*_shared_stages(recipe, machine, digests), *_quantizing_stages(recipe, machine))
-    return (*shared, *own)
+    own = [
+        stage
+        for artifact in recipe.artifacts
+        for stage in _artifact_stages(recipe, artifact, machine, digests)
+    ]
+    where = _measured_in(recipe, machine)[0]
+    params = where.params or MeasureParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens)
+    return (
+        *_shared_stages(recipe, machine, digests),
+        *asked_stages(recipe, machine, digests),
+        *against_stages(recipe, machine, digests, where.runtime, params),
+        *_quantizing_stages(recipe, machine),
+        *own,
+    )
 
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -69,7 +88,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                         format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
                     )
                     for index, artifact in enumerate(recipe.artifacts)
-                    if not isinstance(artifact, HfArtifact)
+                    if is_quantized_here(artifact)
                 },
                 window_lengths={
                     "data.calibration.length": data.calibration.length,
@@ -109,8 +128,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
 def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
     schemes = {
-        scheme.id: scheme
-        for scheme in map(scheme_of, (a for a in recipe.artifacts if not isinstance(a, HfArtifact)))
+        scheme.id: scheme for scheme in map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a)))
     }
     if not schemes:
         return ()
@@ -130,16 +148,19 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     return (quantize,)
 
 
-def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
+def _artifact_stages(
+    recipe: Recipe, artifact: Artifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
-    limits, speed, memory = margins(recipe, artifact), speed_margin(recipe), memory_margins(recipe)
+    speed, memory = speed_margin(recipe), memory_margins(recipe)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
     if len(_measured_in(recipe, machine)) > 1:
         inputs["kl"] = f"measure{KL_MARK}:{name}"
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
+    inputs |= asked_inputs(recipe, name)
     return (
-        *_making_stages(recipe, artifact, machine),
+        *_making_stages(recipe, artifact, machine, digests),
         *(
             Stage(
                 name=f"measure{where.mark}:{name}",
@@ -158,16 +179,11 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
             for where in _measured_in(recipe, machine)
         ),
         *([speed_stage(recipe, artifact, machine)] if times_serving(recipe) else []),
+        *asked_artifact_stages(recipe, name, machine, digests),
         Stage(
             name=f"gate:{name}",
             function="quantflow.gate.stage:run",
-            params=GateParams(
-                artifact=name,
-                max_increase=limits.max_increase,
-                max_mean_kl=limits.max_mean_kl,
-                speed=speed,
-                memory=memory,
-            ),
+            params=gate_params(recipe, artifact),
             inputs=inputs,
             artifact=name,
         ),
@@ -197,9 +213,14 @@ def _measured_in(recipe: Recipe, machine: Machine) -> tuple[_MeasuredIn, ...]:
     return (served,) if recipe.gate.kl.runtime is None else (served, _MeasuredIn(TORCH, mark=KL_MARK))
 
 
-def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
+def _making_stages(
+    recipe: Recipe, artifact: Artifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
     """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
     name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
+    if isinstance(artifact, ImportArtifact):
+        key = f"artifacts[{recipe.artifacts.index(artifact)}].import"
+        return (import_stage(recipe, key, artifact.path, name, digests, stage=f"assemble:{name}"),)
     if isinstance(artifact, HfArtifact):
         export = Stage(
             name=f"assemble:{name}",

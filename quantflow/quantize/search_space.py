@@ -11,9 +11,10 @@ SAMPLED_ROWS = 512
 RangeMethod = Literal["minmax", "percentile", "mse", "entropy"]
 # Parts of an input's range that MSE and entropy try: below a third nothing was ever chosen.
 RANGE_SHRINKS = tuple(1 - 0.05 * step for step in range(15))
-# Calibration tokens that vote where a unit has more inputs than this; else the Gram matrix speaks for all of
-# them. A few tokens, the first of a text above all, are louder than the rest by orders of magnitude: 1,024
-# tokens of 16,384 chose other exponents for half of SmolLM2-135M's `down` units, and worse ones.
+# Calibration tokens that vote, at most, where a unit has more inputs than there are of them; else the Gram
+# matrix speaks for all. A few tokens, the first of a text above all, are louder than the rest by orders of
+# magnitude: 1,024 tokens of 16,384 chose other exponents for half of SmolLM2-135M's `down` units, and worse
+# ones.
 SAMPLED_TOKENS = 8192
 # Parts of a group's range tried by the clip and MSE searches; AutoAWQ stops at half the range too.
 SHRINKS = tuple(1 - 0.05 * step for step in range(11))

@@ -50,8 +50,10 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     int8 = [scheme for scheme in params.candidates if scheme.is_int8]
     calibrates = any(scheme.method != "rtn" for scheme in params.candidates)
     products = getattr(torch, params.calibration_dtype)
+    scales = any("awq" in scheme.method for scheme in params.candidates)
+    searched = frozenset(fold.unit for fold in decoder.family.folds) if scales else frozenset[str]()
     opened = (
-        _calibrated(decoder, batches, products, params.candidates, reporter)
+        _calibrated(decoder, batches, products, params.candidates, searched, reporter)
         if calibrates
         else _bare(decoder, records, reporter)
     )
@@ -120,6 +122,7 @@ def _calibrated(
     batches: list[torch.Tensor],
     products: torch.dtype,
     schemes: Sequence[Scheme],
+    searched: frozenset[str],
     reporter: Reporter,
 ) -> Generator[_Opened]:
     progress = PassProgress(reporter)
@@ -131,7 +134,7 @@ def _calibrated(
     ranges = any(scheme.is_int8 for scheme in schemes)
     with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
         advance(states.passed * len(batches))
-        blocks = calibrate_blocks(states, decoder.family.units, advance, grams=grams, ranges=ranges)
+        blocks = calibrate_blocks(states, decoder.family.units, advance, searched, grams=grams, ranges=ranges)
         yield _Opened(states.passed, blocks, states)
 
 

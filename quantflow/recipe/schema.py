@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from quantflow.recipe.artifacts import Artifact, names_are_unique
+from quantflow.recipe.criteria import KlMargin, PerplexityMargin
 from quantflow.recipe.data import Data
-from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, by_bits
 from quantflow.recipe.publishing import Publish
+from quantflow.recipe.report import ReportOptions
 from quantflow.recipe.section import Name, Section
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
+from quantflow.recipe.tasks import CustomScorer, GenerationLimits, Identity, Task, tasks_are_unique
 from quantflow.runtime.catalogue import RuntimeName
-
-Margin = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Model(Section):
@@ -47,33 +47,8 @@ class Model(Section):
     )
 
 
-class PerplexityMargin(Section):
-    """What perplexity may lose."""
-
-    max_increase: Margin | None = Field(
-        default=None,
-        description="Largest relative increase of perplexity over the baseline, a fraction (0.03 is 3 %). "
-        f"Default: {by_bits(DEFAULT_MAX_INCREASE)}. What is not quantized never gets more than its default.",
-    )
-
-
-class KlMargin(Section):
-    """How far the distributions may move."""
-
-    max_mean: Margin | None = Field(
-        default=None,
-        description="Largest mean KL divergence of the artifact from the baseline, nats per token. "
-        f"Default: {by_bits(DEFAULT_MAX_MEAN_KL)}. What is not quantized never gets more than its default.",
-    )
-    runtime: Literal["torch"] | None = Field(
-        default=None,
-        description="Runtime to measure KL in where that of the other measurements gives a lower bound only: "
-        "torch. Default: null, `runtime.name`.",
-    )
-
-
 class Gate(Section):
-    """What an artifact has to keep to pass; every criterion counts."""
+    """What an artifact has to keep to pass; every criterion counts that is not said to advise only."""
 
     perplexity: PerplexityMargin = Field(
         default=PerplexityMargin(),
@@ -91,15 +66,36 @@ class Gate(Section):
         description="How much memory an artifact may take in vLLM. Default: null, not judged.",
     )
 
-
-class ReportOptions(Section):
-    """What the report says beside the results."""
-
-    title: str | None = Field(
+    tasks: Annotated[tuple[Task, ...], AfterValidator(tasks_are_unique)] = Field(
+        default=(),
+        strict=False,
+        description="Tasks of lm-eval that both sides are run on, in `runtime.name: torch`. Default: [].",
+    )
+    tasks_dir: str | None = Field(
         default=None,
         min_length=1,
-        max_length=200,
-        description="Title of the report. Default: null, the recipe's name.",
+        description="Folder of tasks of your own, YAML as lm-eval reads it; data files it names are relative "
+        "to this folder. Default: null.",
+    )
+    generation: GenerationLimits | None = Field(
+        default=None,
+        description="What both sides generate for the same prompts. Default: null, nothing is generated.",
+    )
+    identity: Identity | None = Field(
+        default=Identity(),
+        description="Whether tokenizer, chat template, generation config, vocabulary and context length are "
+        "the baseline's; null to leave that open. Default: compared, and required.",
+    )
+    against: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of the artifact in service: what is made here may be worse than it, in "
+        "perplexity and tasks, by the margins that hold against the baseline. Default: null.",
+    )
+    custom: tuple[CustomScorer, ...] = Field(
+        default=(),
+        strict=False,
+        description="Scorers of your own for what is generated under gate.generation. Default: [].",
     )
 
 
@@ -150,7 +146,9 @@ class Recipe(Section):
         min_length=1, strict=False, description="The models to make, one or more."
     )
     gate: Gate = Field(
-        default=Gate(), description="What an artifact has to keep to pass; every criterion counts."
+        default=Gate(),
+        description="What an artifact has to keep to pass; every criterion counts that is not said to advise "
+        "only.",
     )
     report: ReportOptions = Field(
         default=ReportOptions(), description="What the report says beside the results."
