@@ -5,7 +5,13 @@ from pathlib import Path
 
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams, YardstickParams
+from quantflow.measure.params import (
+    BaselineParams,
+    MeasureParams,
+    NoiseParams,
+    ServedParams,
+    YardstickParams,
+)
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
@@ -26,6 +32,9 @@ from quantflow.recipe.scheme import scheme_of
 from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
+
+NOISE_WINDOWS = 16
+"""Evaluation windows that the baseline is run on again: the floor's size is wanted, not its last digit."""
 
 KL_MARK = "-kl"
 """In the names of stages that measure KL where the recipe's runtime gives a lower bound only."""
@@ -102,6 +111,18 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             )
             for where in _measured_in(recipe, machine)
         ),
+        *(
+            Stage(
+                name="noise",
+                function="quantflow.measure.noise:run",
+                params=NoiseParams(device=machine.device, batch_tokens=batch_tokens, windows=NOISE_WINDOWS),
+                inputs={"source": "source", "data": "data", "baseline": f"baseline{where.mark}"},
+                on_device=True,
+                resumable=True,
+            )
+            for where in _measured_in(recipe, machine)
+            if where.runtime is TORCH
+        ),
     )
 
 
@@ -135,6 +156,8 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
     if len(_measured_in(recipe, machine)) > 1:
         inputs["kl"] = f"measure{KL_MARK}:{name}"
+    if any(where.runtime is TORCH for where in _measured_in(recipe, machine)):
+        inputs["noise"] = "noise"
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
     return (

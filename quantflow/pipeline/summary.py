@@ -24,6 +24,7 @@ from quantflow.quantize.outcome import load_quantize_record, load_refine_record
 from quantflow.recipe.artifacts import Artifact, HfArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
+from quantflow.release.artifact_check import artifact_digest
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -139,10 +140,12 @@ def _artifact(
         scheme=_scheme(artifact),
         kept_units=assembly.kept_units if assembly else (),
         bytes=assembly.bytes if assembly else None,
+        digest=artifact_digest(assembly.folder) if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
+        lossless=gate.lossless if gate else None,
     )
 
 

@@ -8,7 +8,7 @@ from quantflow.data.params import DataParams
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
+from quantflow.measure.params import BaselineParams, MeasureParams, NoiseParams, YardstickParams
 from quantflow.pipeline.stage import StageParams
 from quantflow.plan.files import (
     assemble_cost,
@@ -19,7 +19,7 @@ from quantflow.plan.files import (
     inspect_cost,
     source_cost,
 )
-from quantflow.plan.measuring import baseline_cost, measure_cost, yardstick_cost
+from quantflow.plan.measuring import baseline_cost, measure_cost, noise_cost, yardstick_cost
 from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
 from quantflow.plan.refining import refine_cost
@@ -82,6 +82,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.inspection.stage:run": _Stage(InspectParams, _with_shape(inspect_cost)),
     "quantflow.data.stage:run": _Stage(DataParams, _data),
     "quantflow.measure.baseline:run": _Stage(BaselineParams, _with_text(baseline_cost)),
+    "quantflow.measure.noise:run": _Stage(NoiseParams, _with_text(noise_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
     "quantflow.measure.yardstick:run": _Stage(YardstickParams, _with_text(yardstick_cost)),

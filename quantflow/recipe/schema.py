@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
+from quantflow.gate.level import Level
 from quantflow.recipe.artifacts import Artifact, names_are_unique
 from quantflow.recipe.criteria import KlMargin, PerplexityMargin
 from quantflow.recipe.data import Data
+from quantflow.recipe.publishing import Publish
 from quantflow.recipe.section import Name, Section
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
 from quantflow.runtime.catalogue import RuntimeName
@@ -53,6 +55,12 @@ class Gate(Section):
     )
     kl: KlMargin = Field(
         default=KlMargin(), description="Margin for KL divergence, how far next-token distributions moved."
+    )
+    require: Level | None = Field(
+        default=None,
+        description="Level of lossless that every artifact has to reach: L1 (logits equal within the "
+        "runtime's own noise), L2 (outputs identical as often as the baseline's own are) or L3 (every "
+        "required criterion met). Default: null, none; the level reached is reported in any case.",
     )
     speed: SpeedLimits | None = Field(
         default=None,
@@ -130,6 +138,9 @@ class Recipe(Section):
         default=ReportOptions(), description="What the report says beside the results."
     )
     runtime: Runtime = Field(default=Runtime(), description="Where and how models are run to be measured.")
+    publish: Publish | None = Field(
+        default=None, description="Where artifacts go that may leave. Default: null, nowhere."
+    )
 
     _path: Path = PrivateAttr(default=Path("recipe.yaml"))
     _places: Mapping[str, str] = PrivateAttr(default_factory=dict)

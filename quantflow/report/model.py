@@ -6,11 +6,12 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.result import CriterionResult, Lossless
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
+from quantflow.report.decision import Decision
 
 
 class _Part(BaseModel):
@@ -48,11 +49,13 @@ class ArtifactReport(_Part):
         scheme: How its quantized weights are stored.
         kept_units: Units of the blocks that stay in the model's own type, e.g. `model.layers.0.down`.
         bytes: Size of its files together; None where it was not made.
+        digest: SHA-256 of its quantflow.json, which holds those of all its other files; likewise.
         verdict: The gate's verdict, the worst of its criteria's.
         measurements: Measured of what was read back from disk; None where it was not.
         yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
+        lossless: The level of lossless that it reaches; None where it was not judged.
     """
 
     name: str
@@ -61,10 +64,12 @@ class ArtifactReport(_Part):
     scheme: Scheme
     kept_units: tuple[str, ...] = ()
     bytes: int | None
+    digest: str | None = None
     verdict: Verdict
     measurements: Measurement | None
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
+    lossless: Lossless | None = None
 
 
 class BaselineReport(_Part):
@@ -116,6 +121,26 @@ class DataReport(_Part):
         return cls(accounting=accounting, slices=slices)
 
 
+class TrendPoint(_Part):
+    """An artifact in an earlier run of the recipe.
+
+    Attributes:
+        run_id: The run.
+        started: ISO 8601, UTC.
+        artifact: The artifact's name.
+        verdict: The gate's.
+        perplexity_increase: Relative, a fraction.
+        kl_mean: Mean KL, nats per token.
+    """
+
+    run_id: str
+    started: str
+    artifact: str
+    verdict: Verdict
+    perplexity_increase: float | None
+    kl_mean: float | None
+
+
 class Report(_Part):
     """A run's verdict and the evidence for it.
 
@@ -133,6 +158,8 @@ class Report(_Part):
         data: What it was judged on; None in a run that ended before.
         events: What changed the result, or may have, without being asked for.
         provenance: Versions, hashes, machine, times: what it takes to do the same again.
+        decisions: What people decided about these very bytes.
+        trend: The last runs of the recipe before this one, the oldest first.
     """
 
     schema_version: Literal[1] = 1
@@ -148,3 +175,5 @@ class Report(_Part):
     data: DataReport | None
     events: tuple[Event, ...]
     provenance: Mapping[str, JsonValue]
+    decisions: tuple[Decision, ...] = ()
+    trend: tuple[TrendPoint, ...] = ()

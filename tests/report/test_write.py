@@ -29,7 +29,16 @@ def test_report_json_has_the_keys_of_the_interface(tmp_path: Path) -> None:
         "exit_code",
         "reason",
     ]
-    assert list(content)[7:] == ["criteria", "artifacts", "baseline", "data", "events", "provenance"]
+    assert list(content)[7:] == [
+        "criteria",
+        "artifacts",
+        "baseline",
+        "data",
+        "events",
+        "provenance",
+        "decisions",
+        "trend",
+    ]
     assert (content["schema_version"], content["verdict"], content["exit_code"]) == (1, "fail", 1)
     criterion, artifact = content["criteria"][0], content["artifacts"][0]
     assert {"artifact", "name", "slice", "metric", "baseline", "value", "delta"} <= criterion.keys()
