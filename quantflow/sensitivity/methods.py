@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from quantflow.model.units import HEAD
 from quantflow.pipeline.events import Reporter
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.exact import block_of_unit, exact_cost, exact_scores
@@ -49,13 +50,12 @@ class Ground:
     @property
     def keys(self) -> list[Key]:
         """Every unit in every precision that it has codes in, in the order of the model."""
-        family = self.boundaries.decoder.family
-        return [
-            (f"{family.block_name(index)}.{unit}", precision)
-            for precision, own in self.codes.items()
-            for index in range(self.boundaries.decoder.num_blocks)
-            for unit in own.units(index)
-        ]
+        family, blocks = self.boundaries.decoder.family, range(self.boundaries.decoder.num_blocks)
+        keys = []
+        for precision, own in self.codes.items():
+            keys += [(f"{family.block_name(i)}.{unit}", precision) for i in blocks for unit in own.units(i)]
+            keys += [(HEAD, precision)] if own.open_head() is not None else []
+        return keys
 
     def cost(self, keys: Sequence[Key]) -> float:
         """Whole forwards that scoring units exactly takes, at once."""
@@ -110,13 +110,16 @@ def auto(ground: Ground, estimated: Scored, choices: Sequence[Choose]) -> Scored
         rounds.append(exact_scores(ground.boundaries, ground.codes, keys, ground.reporter, control=control))
         return {key: text.mean(rounds[-1].sums[key]) for key in keys}
 
-    estimates = {key: own.kl for key, own in estimated.found.items()}
-    state = settle(estimates, choices, measure, ground.cost, allowance(ground, estimated))
+    known = {key: own.kl for key, own in estimated.found.items() if own.method == "exact"}
+    estimates = {key: own.kl for key, own in estimated.found.items() if key not in known}
+    state = settle(estimates, choices, measure, ground.cost, allowance(ground, estimated), known)
     found = {}
     exact_ones = merged(rounds)
     for key in ground.keys:
-        if key in state.exact:
+        if key in exact_ones.sums:
             found[key] = found_by(text, exact_ones.sums[key], "exact")
+        elif key in known:
+            found[key] = estimated.found[key]
         else:
             sums = estimated.measured.sums[key]
             found[key] = found_by(text, sums, "fisher", state.ratio(key[1]))
@@ -131,5 +134,9 @@ def allowance(ground: Ground, estimated: Scored) -> float:
 
 
 def _estimates(ground: Ground, measured: Measured) -> dict[Key, Found]:
+    """Fisher's scores; the head's are exact."""
     text = ground.boundaries.text
-    return {key: found_by(text, measured.sums[key], "fisher") for key in ground.keys}
+    return {
+        key: found_by(text, measured.sums[key], "exact" if key[0] == HEAD else "fisher")
+        for key in ground.keys
+    }
