@@ -1,11 +1,13 @@
 """The stage that scores units, as a recipe asks for it."""
 
+from quantflow.errors import RecipeError
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
 from quantflow.recipe.artifacts import HfArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.sensitivity.params import ChoiceParams, ScanParams
+from quantflow.sensitivity.sizes import LEAST_WINDOWS, TOO_FEW_HINT, TOO_FEW_WINDOWS
 
 SCAN = "scan"
 
@@ -18,6 +20,12 @@ def scan_stage(recipe: Recipe, machine: Machine) -> Stage | None:
     }
     if not schemes:
         return None
+    if recipe.data.calibration.windows < LEAST_WINDOWS:
+        raise RecipeError(
+            TOO_FEW_WINDOWS,
+            where="data.calibration.windows",
+            hint=TOO_FEW_HINT,
+        )
     return Stage(
         name=SCAN,
         function="quantflow.sensitivity.scan:run",

@@ -53,22 +53,23 @@ def streams_kl(
     with decoder.loaded_around(), decoder.loaded_head():
         swapped = {number: codes.swap(HEAD, head_module(decoder)) for number, codes in (heads or {}).items()}
         for number, batch in enumerate(text.batches):
-            reference, *others = (
-                _scored(decoder.final(states(number)), batch) for states in (baseline, *streams)
-            )
-            kl = torch.empty(len(others), len(reference), dtype=torch.float64)
-            for part in _pieces(len(reference), decoder.vocab_size):
-                log_p = decoder.logits(reference[part]).log_softmax(-1)
-                for place, other in enumerate(others):
-                    log_q = _logits(decoder, other[part], swapped.get(place)).log_softmax(-1)
-                    kl[place, part] = kl_divergence(log_p, log_q).cpu()
-            if not bool(torch.isfinite(kl).all()):
-                raise QuantizationError(
-                    "with a unit swapped the model's logits are not finite numbers",
-                    where="the scan",
-                    hint="Its codes overflow; quantize to another scheme.",
+            windows = text.window_of_row(batch)
+            for row, _, _, scored in _places(batch):
+                # Window by window: the final states of all streams at once would be all of them twice.
+                reference, *others = (
+                    decoder.final(states(number)[row : row + 1])[0, scored] for states in (baseline, *streams)
                 )
-            sums += text.by_window(batch, kl.numpy())
+                for part in _pieces(len(reference), decoder.vocab_size):
+                    log_p = decoder.logits(reference[part]).log_softmax(-1)
+                    for place, other in enumerate(others):
+                        log_q = _logits(decoder, other[part], swapped.get(place)).log_softmax(-1)
+                        sums[place, windows[row]] += float(kl_divergence(log_p, log_q).sum())
+    if not np.isfinite(sums).all():
+        raise QuantizationError(
+            "with a unit swapped the model's logits are not finite numbers",
+            where="the scan",
+            hint="Its codes overflow; quantize to another scheme.",
+        )
     return sums
 
 

@@ -19,6 +19,7 @@ from quantflow.sensitivity.methods import Ground, Scored, activation, auto, exac
 from quantflow.sensitivity.params import ScanParams
 from quantflow.sensitivity.record import ScanMethod, ScanRecord, save_scan
 from quantflow.sensitivity.scores import UnitSize, unit_scores
+from quantflow.sensitivity.sizes import TOO_FEW_HINT, TOO_FEW_WINDOWS
 from quantflow.sensitivity.swap import StoredCodes
 from quantflow.sensitivity.text import ScanText, scan_text
 from quantflow.source.checkpoint import load_checkpoint
@@ -45,9 +46,9 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     text = scan_text(load_windows(inputs["data"] / CALIBRATION_FILE), params.tokens, params.batch_tokens)
     if text is None:
         raise DataError(
-            "there are fewer than two calibration windows to scan on",
+            TOO_FEW_WINDOWS,
             where="data.calibration.windows",
-            hint="The scan compares two halves of the text: ask for more windows, or give more text.",
+            hint=TOO_FEW_HINT,
         )
     scanned = _ground(decoder, codes, text, PartReporter(reporter, "calibration"))
     sizes = _sizes(decoder, reader)
@@ -57,14 +58,7 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     if held_out is not None:
         other = _ground(decoder, codes, held_out, PartReporter(reporter, "selection"))
         confirmation = fisher(other, "Confirming on selection text")
-    record = _record(params.method, scored, text, sizes)
-    if confirmation is not None and held_out is not None:
-        record = _record(params.method, scored, text, sizes, confirmation).model_copy(
-            update={
-                "selection_tokens": held_out.tokens,
-                "selection_forwards": sum(confirmation.measured.forwards.values()),
-            }
-        )
+    record = _record(params.method, scored, text, sizes, confirmation, held_out)
     report_controls(record, reporter)
     save_scan(output, record)
 
@@ -99,6 +93,7 @@ def _record(
     text: ScanText,
     sizes: Mapping[str, UnitSize],
     confirmation: Scored | None = None,
+    held_out: ScanText | None = None,
 ) -> ScanRecord:
     scores = unit_scores(
         scored.found, sizes, scored.measured.sizes, {} if confirmation is None else confirmation.found
@@ -111,6 +106,8 @@ def _record(
         forwards=sum(scored.measured.forwards.values()),
         cost_by_step=scored.measured.forwards,
         tokens=text.tokens,
+        selection_tokens=0 if held_out is None else held_out.tokens,
+        selection_forwards=sum(confirmation.measured.forwards.values()) if confirmation else 0.0,
         settled=scored.settled,
     )
 
