@@ -51,7 +51,7 @@ class Ground:
     def keys(self) -> list[Key]:
         """Every unit in every precision that it has codes in, in the order of the model."""
         family, blocks = self.boundaries.decoder.family, range(self.boundaries.decoder.num_blocks)
-        keys = []
+        keys: list[Key] = []
         for precision, own in self.codes.items():
             keys += [(f"{family.block_name(i)}.{unit}", precision) for i in blocks for unit in own.units(i)]
             keys += [(HEAD, precision)] if own.open_head() is not None else []
@@ -103,17 +103,17 @@ def auto(ground: Ground, estimated: Scored, choices: Sequence[Choose]) -> Scored
         choices: What is chosen by the scores.
     """
     text, rounds = ground.boundaries.text, list[Measured]()
-    blocks = block_of_unit(ground.boundaries)
+    last = ground.boundaries.decoder.num_blocks - 1
 
     def measure(keys: Sequence[Key]) -> Mapping[Key, float]:
-        control = max(blocks[unit] for unit, _ in keys) if not rounds else None
+        control = None if rounds else last
         rounds.append(exact_scores(ground.boundaries, ground.codes, keys, ground.reporter, control=control))
         return {key: text.mean(rounds[-1].sums[key]) for key in keys}
 
     known = {key: own.kl for key, own in estimated.found.items() if own.method == "exact"}
     estimates = {key: own.kl for key, own in estimated.found.items() if key not in known}
     state = settle(estimates, choices, measure, ground.cost, allowance(ground, estimated), known)
-    found = {}
+    found: dict[Key, Found] = {}
     exact_ones = merged(rounds)
     for key in ground.keys:
         if key in exact_ones.sums:
@@ -128,8 +128,10 @@ def auto(ground: Ground, estimated: Scored, choices: Sequence[Choose]) -> Scored
 
 def allowance(ground: Ground, estimated: Scored) -> float:
     """Forwards that `auto` may spend on exact scores."""
-    whole = 1 + ground.cost(ground.keys)
-    left = AUTO_SHARE * whole - sum(estimated.measured.forwards.values())
+    decoder, parts = ground.boundaries.decoder, ForwardParts.of(ground.boundaries.decoder)
+    whole = 1 - parts.head + ground.cost(ground.keys)
+    control = parts.suffix(decoder.num_blocks - 1, decoder.num_blocks)
+    left = AUTO_SHARE * whole - sum(estimated.measured.forwards.values()) - control
     return max(left, LEAST_EXACT * ground.cost(ground.keys[:1]))
 
 
