@@ -6,11 +6,13 @@ from pathlib import Path
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams, YardstickParams
+from quantflow.pipeline.assigning import assigning_stages, keeps, selection_baseline
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.scan_stage import scan_stage
 from quantflow.pipeline.serving import (
     memory_margins,
     served_params,
@@ -23,7 +25,9 @@ from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizePara
 from quantflow.recipe.artifacts import Artifact, GptqArtifact, HfArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
+from quantflow.recipe.spared import assigns
 from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
+from quantflow.sensitivity.kept import ASSIGNMENT
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
 
@@ -46,7 +50,8 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     """
     own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
     shared = (*_shared_stages(recipe, machine, digests), *_quantizing_stages(recipe, machine))
-    return (*shared, *own)
+    scan = scan_stage(recipe, machine) if assigns(recipe) else None
+    return (*shared, *([scan] if scan is not None else []), *own)
 
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -74,6 +79,8 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                     "data.calibration.length": data.calibration.length,
                     "data.evaluation.length": data.evaluation.length,
                 },
+                keep=recipe.sensitivity.keep if recipe.sensitivity else (),
+                force=recipe.sensitivity.force if recipe.sensitivity else (),
             ),
             inputs={"source": "source"},
         ),
@@ -102,6 +109,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             )
             for where in _measured_in(recipe, machine)
         ),
+        *([selection_baseline(recipe, machine)] if assigns(recipe) else []),
     )
 
 
@@ -203,17 +211,19 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
         )
         return (export,)
     scheme, refines = scheme_of(artifact), isinstance(artifact, GptqArtifact) and artifact.refines
+    keep, choosing = keeps(recipe, artifact), assigning_stages(recipe, artifact, machine)
+    assigned = {ASSIGNMENT: choosing[-1].name} if choosing else {}
     refine = Stage(
         name=f"refine:{name}",
         function="quantflow.quantize.refine:run",
         params=RefineParams(
             scheme=scheme,
-            keep=artifact.keep,
+            keep=keep,
             device=machine.device,
             calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
             batch_tokens=batch_tokens,
         ),
-        inputs={"source": "source", "data": "data", "codes": "quantize"},
+        inputs={"source": "source", "data": "data", "codes": "quantize", **assigned},
         on_device=True,
         artifact=name,
         resumable=True,
@@ -221,8 +231,14 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
     assemble = Stage(
         name=f"assemble:{name}",
         function="quantflow.formats.assemble:run",
-        params=AssembleParams(name=name, format=artifact.format, scheme=scheme, keep=artifact.keep),
-        inputs={"source": "source", "codes": refine.name if refines else "quantize"},
+        params=AssembleParams(
+            name=name,
+            format=artifact.format,
+            scheme=scheme,
+            keep=keep,
+            written=bool(assigned) and not refines,
+        ),
+        inputs={"source": "source", "codes": refine.name if refines else "quantize", **assigned},
         artifact=name,
     )
     mark = next((where.mark for where in _measured_in(recipe, machine) if where.runtime is TORCH), None)
@@ -233,16 +249,17 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
             bits=scheme.bits,
             group_size=scheme.group_size,
             symmetric=scheme.symmetric,
-            keep=artifact.keep,
+            keep=keep,
             device=machine.device,
             batch_tokens=batch_tokens,
         ),
-        inputs={"source": "source", "data": "data", "baseline": f"baseline{mark}"},
+        inputs={"source": "source", "data": "data", "baseline": f"baseline{mark}", **assigned},
         on_device=True,
         artifact=name,
         resumable=True,
     )
     return (
+        *choosing,
         *((refine,) if refines else ()),
         assemble,
         # Rounding to nearest is its own yardstick; codes without an artifact can be run in torch only.

@@ -12,6 +12,7 @@ from quantflow.recipe.data import Data
 from quantflow.recipe.publishing import Publish
 from quantflow.recipe.report import ReportOptions
 from quantflow.recipe.section import Name, Section
+from quantflow.recipe.sensitivity import Sensitivity
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
 from quantflow.runtime.catalogue import RuntimeName
 
@@ -111,6 +112,11 @@ class Recipe(Section):
     data: Data = Field(description="Your own business text: what is calibrated and judged on.")
     artifacts: Annotated[tuple[Artifact, ...], AfterValidator(names_are_unique)] = Field(
         min_length=1, strict=False, description="The models to make, one or more."
+    )
+    sensitivity: Sensitivity | None = Field(
+        default=None,
+        description="Which units cost most when they are quantized, and which of them are spared because of "
+        "it. Default: null, no scan.",
     )
     gate: Gate = Field(
         default=Gate(),
