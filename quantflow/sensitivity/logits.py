@@ -11,7 +11,7 @@ from quantflow.errors import QuantizationError
 from quantflow.measure.batches import LOGITS_BYTES, Batch
 from quantflow.measure.divergence import kl_divergence
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.head_module import head_module
+from quantflow.model.head import head_module
 from quantflow.model.replaced import forwards_replaced
 from quantflow.model.units import HEAD
 from quantflow.sensitivity.swap import BlockSwaps, Swap

@@ -7,20 +7,24 @@ from pathlib import Path
 from quantflow.data.windows import CALIBRATION_FILE, SELECTION_FILE, load_windows
 from quantflow.errors import DataError
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.units import units_of
+from quantflow.model.families import Family
+from quantflow.model.head import head_tensor
+from quantflow.model.units import HEAD, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
+from quantflow.quantize.params import Scheme
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.choice import choice_by
 from quantflow.sensitivity.controls import found_controls, report_controls
+from quantflow.sensitivity.int8_swap import Int8Codes
 from quantflow.sensitivity.ladder import ladders
 from quantflow.sensitivity.methods import Ground, Scored, activation, auto, exact, fisher
 from quantflow.sensitivity.params import ScanParams
 from quantflow.sensitivity.record import ScanMethod, ScanRecord, save_scan
 from quantflow.sensitivity.scores import UnitSize, unit_scores
 from quantflow.sensitivity.sizes import TOO_FEW_HINT, TOO_FEW_WINDOWS
-from quantflow.sensitivity.swap import StoredCodes
+from quantflow.sensitivity.swap import Codes, StoredCodes
 from quantflow.sensitivity.text import ScanText, scan_text
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -42,7 +46,7 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     checkpoint = load_checkpoint(inputs["source"])
     reader = SafetensorsReader(checkpoint.folder)
     decoder = StreamedDecoder(checkpoint.folder, reader, params.device)
-    codes = {scheme.id: StoredCodes(inputs["codes"], scheme, decoder.family) for scheme in params.precisions}
+    codes = {scheme.id: _codes(scheme, inputs["codes"], decoder.family) for scheme in params.precisions}
     text = scan_text(load_windows(inputs["data"] / CALIBRATION_FILE), params.tokens, params.batch_tokens)
     if text is None:
         raise DataError(
@@ -63,8 +67,14 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     save_scan(output, record)
 
 
+def _codes(scheme: Scheme, folder: Path, family: Family) -> Codes:
+    if scheme.is_int8:
+        return Int8Codes(folder, scheme, family)
+    return StoredCodes(folder, scheme, family)
+
+
 def _ground(
-    decoder: StreamedDecoder, codes: Mapping[str, StoredCodes], text: ScanText, part: PartReporter
+    decoder: StreamedDecoder, codes: Mapping[str, Codes], text: ScanText, part: PartReporter
 ) -> Ground:
     boundaries = Boundaries(decoder, text, part)
     boundaries.fill(part, "Running the lossless model")
@@ -114,7 +124,11 @@ def _record(
 
 def _sizes(decoder: StreamedDecoder, reader: SafetensorsReader) -> dict[str, UnitSize]:
     units = units_of(decoder.family, decoder.num_blocks)
-    specs = {unit: [reader.spec(f"{name}.weight") for name in linears] for unit, linears in units.items()}
+    tensors = {unit: [f"{name}.weight" for name in linears] for unit, linears in units.items()}
+    head = head_tensor(decoder)
+    if head is not None:
+        tensors[HEAD] = [head]
+    specs = {unit: [reader.spec(name) for name in names] for unit, names in tensors.items()}
     return {
         unit: UnitSize(sum(math.prod(spec.shape) for spec in own), sum(spec.bytes for spec in own))
         for unit, own in specs.items()
