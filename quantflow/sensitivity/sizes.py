@@ -9,7 +9,7 @@ LEAST_WINDOWS = 2
 TOO_FEW_WINDOWS = "there are fewer than two calibration windows to scan on"
 TOO_FEW_HINT = "The scan compares two halves of the text: ask for more windows, or give more text."
 
-STREAM_BYTES = 512 << 20
+STREAM_BYTES = 256 << 20
 """Hidden states of all streams of a wave: reading the weights once more is cheaper than a model's memory."""
 
 AUTO_SHARE = 0.15
