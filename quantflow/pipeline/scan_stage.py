@@ -52,7 +52,10 @@ def _choice(recipe: Recipe, artifact: QuantizedArtifact) -> ChoiceParams:
     return ChoiceParams(
         precisions=(scheme_of(artifact).id,),
         policy=found.policy,
-        max_spared=DEFAULT_MAX_SPARED if found.max_spared is None else found.max_spared,
+        max_spared=(found.max_spared or DEFAULT_MAX_SPARED) if found.until else found.spared,
+        effective_bits=found.effective_bits,
         threshold=found.threshold,
         top_k=found.top_k,
+        keep=(*artifact.keep, *(recipe.sensitivity.keep if recipe.sensitivity else ())),
+        force=recipe.sensitivity.force if recipe.sensitivity else (),
     )

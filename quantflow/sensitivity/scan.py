@@ -9,7 +9,7 @@ from quantflow.errors import DataError
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.families import Family
 from quantflow.model.head import head_tensor
-from quantflow.model.units import HEAD, units_of
+from quantflow.model.units import FORCE_KEY, HEAD, kept_units, named_units, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
@@ -18,7 +18,7 @@ from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.choice import choice_by
 from quantflow.sensitivity.controls import found_controls, report_controls
 from quantflow.sensitivity.int8_swap import Int8Codes
-from quantflow.sensitivity.ladder import ladders
+from quantflow.sensitivity.ladder import fixed, ladders
 from quantflow.sensitivity.methods import Ground, Scored, activation, auto, exact, fisher
 from quantflow.sensitivity.params import ScanParams
 from quantflow.sensitivity.record import ScanMethod, ScanRecord, save_scan
@@ -90,11 +90,14 @@ def _score(params: ScanParams, ground: Ground, sizes: Mapping[str, UnitSize], so
     if params.method == "fisher":
         return estimated
     draft = _record("fisher", estimated, ground.boundaries.text, sizes)
-    return auto(
-        ground,
-        estimated,
-        [choice_by(choice, ladders(draft, choice.precisions, source)) for choice in params.choices],
-    )
+    family, blocks = ground.boundaries.decoder.family, ground.boundaries.decoder.num_blocks
+    choices = []
+    for choice in params.choices:
+        kept = kept_units(choice.keep, family, blocks)
+        forced = named_units(choice.force, family, blocks, FORCE_KEY)
+        units = [unit for unit in ladders(draft, choice.precisions, source) if unit.unit not in kept]
+        choices.append(choice_by(choice, fixed(units, quantized=forced)))
+    return auto(ground, estimated, choices)
 
 
 def _record(
