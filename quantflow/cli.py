@@ -22,6 +22,7 @@ from quantflow.commands.history import history
 from quantflow.commands.plan import plan
 from quantflow.commands.process import discard_output, take_signals
 from quantflow.commands.release import publish, rollback, verify_artifact
+from quantflow.commands.report import report
 from quantflow.commands.runs import runs
 from quantflow.commands.runtime import runtime
 from quantflow.commands.scan import scan
@@ -161,6 +162,7 @@ app.command("verify-artifact")(verify_artifact)
 app.command()(doctor)
 app.command()(clean)
 app.command()(runs)
+app.command()(report)
 app.add_typer(runtime, name="runtime")
 
 

@@ -50,7 +50,11 @@ from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.codes import BlockCodes, LinearCodes
 from quantflow.quantize.params import Scheme
+from quantflow.quantize.search_space import SHRINKAGE
 from quantflow.source.checkpoint import Checkpoint, load_checkpoint
+
+GPTQ_FACTS = ("desc_act", "static_groups", "damping")
+"""Settings of a scheme that no other method looks at."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +159,9 @@ def entries_of(params: AssembleParams, model: Ingredients, kept: frozenset[str])
 def scheme_facts(scheme: Scheme) -> dict[str, JsonValue]:
     """What an artifact's provenance says of a scheme: settings that its method does not use are left out."""
     facts = scheme.model_dump(mode="json")
-    if "gptq" not in scheme.method:
-        for name in ("desc_act", "static_groups", "damping"):
-            del facts[name]
-    return facts
+    if "gptq" in scheme.method:
+        return {**facts, "shrinkage": SHRINKAGE}
+    return {name: fact for name, fact in facts.items() if name not in GPTQ_FACTS}
 
 
 def _shard_tensors(

@@ -63,6 +63,7 @@ def build_report(
         run_id=run_id,
         recipe=recipe.name,
         title=recipe.report.title or recipe.name,
+        language=recipe.report.language,
         verdict=verdict,
         exit_code=exit_code(verdict),
         reason=_reason(outcomes, gates),

@@ -25,8 +25,8 @@ PADDING = 1.03
 # Pieces of logits alive at once: those before and after log-softmax and the former piece; two models' and the
 # terms of their divergence.
 ALONE_LOGITS, BESIDE_LOGITS = 3.25, 5.5
-# Bytes of a sample: document, log-likelihood; beside a baseline also divergence and agreement.
-ALONE_SAMPLE, BESIDE_SAMPLE = 4 + 8, 4 + 8 + 8 + 1
+# Bytes of a sample: document, token, likelihood; beside a baseline also divergence, agreement, confidence.
+ALONE_SAMPLE, BESIDE_SAMPLE = 4 + 4 + 8, 4 + 4 + 8 + 8 + 1 + 4
 
 
 def baseline_cost(params: BaselineParams, shape: ModelShape, text: TextSize) -> Cost:

@@ -128,7 +128,8 @@ def _check_layout(key: str, artifact: PlannedArtifact, shapes: Shapes) -> None:
             raise RecipeError(
                 f"{name} has {outputs} outputs and {inputs} inputs, and {why}",
                 where=key,
-                hint="Name its unit in `keep` to leave it as it is, or choose other bits.",
+                hint="Name its unit in `keep` to leave it as it is"
+                + (", or choose other bits." if artifact.format == "gptq" else "."),
             )
 
 

@@ -12,6 +12,7 @@ from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
 from quantflow.report.decision import Decision
+from quantflow.report.wording import Language
 from quantflow.sensitivity.assignment import AssignmentRecord
 from quantflow.sensitivity.record import ScanRecord
 
@@ -153,6 +154,7 @@ class Report(_Part):
         run_id: The run's own name, also the report's folder.
         recipe: Name of the recipe.
         title: Title for people: the recipe's `report.title`, else its name.
+        language: What report.html is written in; report.json is in English.
         verdict: The worst of the artifacts' verdicts; error, too, where any stage failed.
         exit_code: What the command exits with: 0 pass, 1 fail, 2 error, 3 inconclusive.
         reason: Why this verdict, in plain words.
@@ -170,6 +172,7 @@ class Report(_Part):
     run_id: str
     recipe: str
     title: str
+    language: Language = "en"
     verdict: Verdict
     exit_code: int
     reason: str
