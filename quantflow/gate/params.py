@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
+from quantflow.gate.asked import Asked
 from quantflow.measure.speed_value import SpeedMetric
 from quantflow.pipeline.stage import StageParams
 
@@ -69,6 +70,7 @@ class GateParams(StageParams):
             it is not judged.
         speed: Margin of speed; None where it is not judged.
         memory: Margins of memory; None where it is not judged.
+        asked: Margins of what is asked for beside loss on text, speed and memory.
     """
 
     artifact: str
@@ -82,3 +84,4 @@ class GateParams(StageParams):
     min_top1_agreement: float | None = Field(default=None, ge=0, le=1)
     speed: SpeedMargin | None = None
     memory: MemoryMargins | None = None
+    asked: Asked = Asked()

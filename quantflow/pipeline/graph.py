@@ -6,11 +6,14 @@ from pathlib import Path
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams, YardstickParams
+from quantflow.pipeline.against import against_stages
+from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
 from quantflow.pipeline.assigning import assigning_stages, keeps, selection_baseline
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
+from quantflow.pipeline.importing import import_stage
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.scan_stage import scan_stage
 from quantflow.pipeline.serving import (
@@ -22,7 +25,13 @@ from quantflow.pipeline.serving import (
 )
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
-from quantflow.recipe.artifacts import Artifact, GptqArtifact, HfArtifact
+from quantflow.recipe.artifacts import (
+    Artifact,
+    GptqArtifact,
+    HfArtifact,
+    ImportArtifact,
+    is_quantized_here,
+)
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigns
@@ -48,10 +57,22 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         StoreError: A file that the recipe names cannot be read.
         RuntimeUnavailableError: It is to be measured in a runtime that is not installed or lacks a kernel.
     """
-    own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
-    shared = (*_shared_stages(recipe, machine, digests), *_quantizing_stages(recipe, machine))
+    own = [
+        stage
+        for artifact in recipe.artifacts
+        for stage in _artifact_stages(recipe, artifact, machine, digests)
+    ]
+    where = _measured_in(recipe, machine)[0]
+    params = where.params or MeasureParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens)
     scan = scan_stage(recipe, machine) if assigns(recipe) else None
-    return (*shared, *([scan] if scan is not None else []), *own)
+    return (
+        *_shared_stages(recipe, machine, digests),
+        *asked_stages(recipe, machine, digests),
+        *against_stages(recipe, machine, digests, where.runtime, params),
+        *_quantizing_stages(recipe, machine),
+        *([scan] if scan is not None else []),
+        *own,
+    )
 
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -73,7 +94,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                         format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
                     )
                     for index, artifact in enumerate(recipe.artifacts)
-                    if not isinstance(artifact, HfArtifact)
+                    if is_quantized_here(artifact)
                 },
                 window_lengths={
                     "data.calibration.length": data.calibration.length,
@@ -116,8 +137,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
 def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
     schemes = {
-        scheme.id: scheme
-        for scheme in map(scheme_of, (a for a in recipe.artifacts if not isinstance(a, HfArtifact)))
+        scheme.id: scheme for scheme in map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a)))
     }
     if not schemes:
         return ()
@@ -137,7 +157,9 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     return (quantize,)
 
 
-def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
+def _artifact_stages(
+    recipe: Recipe, artifact: Artifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     speed, memory = speed_margin(recipe), memory_margins(recipe)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
@@ -145,8 +167,9 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
         inputs["kl"] = f"measure{KL_MARK}:{name}"
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
+    inputs |= asked_inputs(recipe, name)
     return (
-        *_making_stages(recipe, artifact, machine),
+        *_making_stages(recipe, artifact, machine, digests),
         *(
             Stage(
                 name=f"measure{where.mark}:{name}",
@@ -165,6 +188,7 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
             for where in _measured_in(recipe, machine)
         ),
         *([speed_stage(recipe, artifact, machine)] if times_serving(recipe) else []),
+        *asked_artifact_stages(recipe, name, machine, digests),
         Stage(
             name=f"gate:{name}",
             function="quantflow.gate.stage:run",
@@ -198,9 +222,14 @@ def _measured_in(recipe: Recipe, machine: Machine) -> tuple[_MeasuredIn, ...]:
     return (served,) if recipe.gate.kl.runtime is None else (served, _MeasuredIn(TORCH, mark=KL_MARK))
 
 
-def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
+def _making_stages(
+    recipe: Recipe, artifact: Artifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
     """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
     name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
+    if isinstance(artifact, ImportArtifact):
+        key = f"artifacts[{recipe.artifacts.index(artifact)}].import"
+        return (import_stage(recipe, key, artifact.path, name, digests, stage=f"assemble:{name}"),)
     if isinstance(artifact, HfArtifact):
         export = Stage(
             name=f"assemble:{name}",

@@ -2,7 +2,7 @@
 
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.recipe.artifacts import HfArtifact, QuantizedArtifact
+from quantflow.recipe.artifacts import QuantizedArtifact, is_quantized_here
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.sensitivity import DEFAULT_MAX_SPARED, Assigning
@@ -17,7 +17,7 @@ def scan_stage(recipe: Recipe, machine: Machine) -> Stage | None:
 
     It serves `quantflow scan` as well, which needs no section `sensitivity`.
     """
-    quantized = [artifact for artifact in recipe.artifacts if not isinstance(artifact, HfArtifact)]
+    quantized = [artifact for artifact in recipe.artifacts if is_quantized_here(artifact)]
     schemes = {scheme.id: scheme for scheme in map(scheme_of, quantized)}
     if not schemes:
         return None

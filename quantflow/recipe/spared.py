@@ -1,13 +1,13 @@
 """What a recipe says of the units of one artifact that are to be spared."""
 
-from quantflow.recipe.artifacts import Artifact, HfArtifact
+from quantflow.recipe.artifacts import Artifact, is_quantized_here
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.sensitivity import Assigning
 
 
 def assigning(recipe: Recipe, artifact: Artifact) -> Assigning | None:
     """How units of an artifact are chosen: its own section, else the recipe's; None where none are."""
-    if isinstance(artifact, HfArtifact):
+    if not is_quantized_here(artifact):
         return None
     return artifact.sensitivity or recipe.sensitivity
 
