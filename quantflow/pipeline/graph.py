@@ -5,7 +5,13 @@ from pathlib import Path
 
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams, YardstickParams
+from quantflow.measure.params import (
+    BaselineParams,
+    MeasureParams,
+    NoiseParams,
+    ServedParams,
+    YardstickParams,
+)
 from quantflow.pipeline.against import against_stages
 from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
 from quantflow.pipeline.assigning import assigning_stages, keeps, selection_baseline
@@ -39,6 +45,9 @@ from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
 from quantflow.sensitivity.kept import ASSIGNMENT
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
+
+NOISE_WINDOWS = 16
+"""Evaluation windows that the baseline is run on again: the floor's size is wanted, not its last digit."""
 
 KL_MARK = "-kl"
 """In the names of stages that measure KL where the recipe's runtime gives a lower bound only."""
@@ -131,6 +140,18 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             for where in _measured_in(recipe, machine)
         ),
         *([selection_baseline(recipe, machine)] if assigns(recipe) else []),
+        *(
+            Stage(
+                name="noise",
+                function="quantflow.measure.noise:run",
+                params=NoiseParams(device=machine.device, batch_tokens=batch_tokens, windows=NOISE_WINDOWS),
+                inputs={"source": "source", "data": "data", "baseline": f"baseline{where.mark}"},
+                on_device=True,
+                resumable=True,
+            )
+            for where in _measured_in(recipe, machine)
+            if where.runtime is TORCH
+        ),
     )
 
 
@@ -165,6 +186,8 @@ def _artifact_stages(
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
     if len(_measured_in(recipe, machine)) > 1:
         inputs["kl"] = f"measure{KL_MARK}:{name}"
+    if any(where.runtime is TORCH for where in _measured_in(recipe, machine)):
+        inputs["noise"] = "noise"
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
     inputs |= asked_inputs(recipe, name)

@@ -157,6 +157,7 @@ def _artifact(
         refinement=load_refine_record(refined.folder) if refined else None,
         sensitivity=_sensitivity(recipe, artifact, outcomes),
         assignment=_assignment(artifact.name, outcomes),
+        lossless=gate.lossless if gate else None,
     )
 
 

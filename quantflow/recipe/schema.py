@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
+from quantflow.gate.level import Level
 from quantflow.recipe.artifacts import Artifact, names_are_unique
 from quantflow.recipe.criteria import KlMargin, PerplexityMargin
 from quantflow.recipe.data import Data
@@ -57,6 +58,12 @@ class Gate(Section):
     )
     kl: KlMargin = Field(
         default=KlMargin(), description="Margin for KL divergence, how far next-token distributions moved."
+    )
+    require: Level | None = Field(
+        default=None,
+        description="Level of lossless that every artifact has to reach: L1 (logits equal within the "
+        "runtime's own noise), L2 (outputs identical as often as the baseline's own are) or L3 (every "
+        "required criterion met). Default: null, none; the level reached is reported in any case.",
     )
     speed: SpeedLimits | None = Field(
         default=None,

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.result import CriterionResult, Lossless
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
@@ -60,6 +60,7 @@ class ArtifactReport(_Part):
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
         sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
         assignment: Which units are spared and why; None where none were to be chosen.
+        lossless: The level of lossless that it reaches; None where it was not judged.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ArtifactReport(_Part):
     refinement: RefineRecord | None = None
     sensitivity: ScanRecord | None = None
     assignment: AssignmentRecord | None = None
+    lossless: Lossless | None = None
 
 
 class BaselineReport(_Part):
