@@ -25,7 +25,6 @@ def choice_by(params: ChoiceParams, units: Sequence[UnitLadder]) -> Choose:
         params: How it chooses.
         units: Its units, with whatever scores.
     """
-
     weights = sum(unit.weights for unit in units)
     limits = Limits(
         spared=None if params.max_spared is None else spared_limit(weights, params.max_spared),
