@@ -43,6 +43,8 @@ class GateParams(StageParams):
         max_mean_kl: Largest acceptable mean KL(baseline ‖ artifact), nats per token.
         speed: Margin of speed; None where it is not judged.
         memory: Margins of memory; None where it is not judged.
+        census_required: Whether a unit of an ONNX artifact that ONNX Runtime computes otherwise than it is
+            stored fails it.
     """
 
     artifact: str
@@ -50,3 +52,4 @@ class GateParams(StageParams):
     max_mean_kl: float = Field(ge=0, allow_inf_nan=False)
     speed: SpeedMargin | None = None
     memory: MemoryMargins | None = None
+    census_required: bool = True

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
+from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.bound import kl_bound_criterion
+from quantflow.gate.census import census_criterion
 from quantflow.gate.criteria import (
     CriterionResult,
     GateResult,
@@ -52,6 +54,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             vocab_size=load_inspection(inputs["inspect"]).vocab_size,
             kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
             serving=load_serving(inputs["speed"]) if "speed" in inputs else None,
+            census=load_census(inputs["measure"]) if has_census(inputs["measure"]) else None,
         )
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")
@@ -72,6 +75,7 @@ def judge(
     vocab_size: int,
     kl_measured: Samples | None = None,
     serving: Serving | None = None,
+    census: Census | None = None,
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
@@ -85,6 +89,7 @@ def judge(
         vocab_size: Tokens that the model can choose from.
         kl_measured: Samples of the artifact to take KL from, where `measured` has none.
         serving: Speed and memory, where they are judged.
+        census: What really runs, of an artifact measured in ONNX Runtime.
     """
     sampled = [baseline, measured, *([kl_measured] if kl_measured is not None else [])]
     problem = _pairing_problem(expected, sampled)
@@ -103,6 +108,8 @@ def judge(
             criteria = (guessing, *criteria)
     if serving is not None:
         criteria += serving_criteria(params.artifact, serving, params.speed, params.memory)
+    if census is not None:
+        criteria += (census_criterion(params.artifact, census, required=params.census_required),)
     verdict, reason = summarise(criteria)
     return GateResult(artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason)
 

@@ -11,6 +11,7 @@ from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_shared_stages
 from quantflow.pipeline.serving import (
     memory_margins,
     served_params,
@@ -20,8 +21,9 @@ from quantflow.pipeline.serving import (
 )
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
-from quantflow.recipe.artifacts import Artifact, GptqArtifact, HfArtifact
+from quantflow.recipe.artifacts import GptqArtifact, HfArtifact, QuantizedArtifact, TorchArtifact
 from quantflow.recipe.margins import margins
+from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
@@ -45,8 +47,20 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         StoreError: A file that the recipe names cannot be read.
         RuntimeUnavailableError: It is to be measured in a runtime that is not installed or lacks a kernel.
     """
-    own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
-    shared = (*_shared_stages(recipe, machine, digests), *_quantizing_stages(recipe, machine))
+    own = [
+        stage
+        for artifact in sorted(recipe.artifacts, key=lambda one: isinstance(one, OnnxArtifact))
+        for stage in (
+            onnx_artifact_stages(recipe, artifact, machine)
+            if isinstance(artifact, OnnxArtifact)  # after those whose codes they may take
+            else _artifact_stages(recipe, artifact, machine)
+        )
+    ]
+    shared = (
+        *_shared_stages(recipe, machine, digests),
+        *onnx_shared_stages(recipe, machine),
+        *_quantizing_stages(recipe, machine),
+    )
     return (*shared, *own)
 
 
@@ -69,7 +83,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                         format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
                     )
                     for index, artifact in enumerate(recipe.artifacts)
-                    if not isinstance(artifact, HfArtifact)
+                    if isinstance(artifact, QuantizedArtifact)
                 },
                 window_lengths={
                     "data.calibration.length": data.calibration.length,
@@ -110,7 +124,7 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
     schemes = {
         scheme.id: scheme
-        for scheme in map(scheme_of, (a for a in recipe.artifacts if not isinstance(a, HfArtifact)))
+        for scheme in map(scheme_of, (a for a in recipe.artifacts if isinstance(a, QuantizedArtifact)))
     }
     if not schemes:
         return ()
@@ -130,7 +144,7 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     return (quantize,)
 
 
-def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
+def _artifact_stages(recipe: Recipe, artifact: TorchArtifact, machine: Machine) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     limits, speed, memory = margins(recipe, artifact), speed_margin(recipe), memory_margins(recipe)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
@@ -197,7 +211,7 @@ def _measured_in(recipe: Recipe, machine: Machine) -> tuple[_MeasuredIn, ...]:
     return (served,) if recipe.gate.kl.runtime is None else (served, _MeasuredIn(TORCH, mark=KL_MARK))
 
 
-def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
+def _making_stages(recipe: Recipe, artifact: TorchArtifact, machine: Machine) -> tuple[Stage, ...]:
     """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
     name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
     if isinstance(artifact, HfArtifact):

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from quantflow.data.documents import load_accounting
 from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import load_assembly
+from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.criteria import GateResult
 from quantflow.gate.stage import load_gate
 from quantflow.gate.verdict import Verdict, combine, exit_code
@@ -22,6 +23,7 @@ from quantflow.pipeline.runner import StageOutcome
 from quantflow.pipeline.store import StoredObject
 from quantflow.quantize.outcome import load_quantize_record, load_refine_record
 from quantflow.recipe.artifacts import Artifact, HfArtifact
+from quantflow.recipe.onnx import BY_BLOCK, LOSSLESS, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
@@ -143,6 +145,7 @@ def _artifact(
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
+        census=_census(artifact.name, outcomes),
     )
 
 
@@ -166,6 +169,12 @@ def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
     return measurement.model_copy(update=added)
 
 
+def _census(artifact: str, outcomes: Outcomes) -> Census | None:
+    """What really runs of an artifact that was measured in ONNX Runtime."""
+    measured = _stored(f"measure:{artifact}", outcomes)
+    return load_census(measured.folder) if measured and has_census(measured.folder) else None
+
+
 def _stored(stage: str, outcomes: Outcomes) -> StoredObject | None:
     """The output of a stage that not every artifact has."""
     return outcomes[stage].stored if stage in outcomes else None
@@ -174,6 +183,13 @@ def _stored(stage: str, outcomes: Outcomes) -> StoredObject | None:
 def _scheme(artifact: Artifact) -> Scheme:
     if isinstance(artifact, HfArtifact):
         return Scheme(bits=artifact.bits, dtype=artifact.dtype)
+    if isinstance(artifact, OnnxArtifact):
+        if artifact.scheme in LOSSLESS:
+            return Scheme(bits=artifact.bits, dtype=artifact.scheme)
+        by_block = artifact.scheme in BY_BLOCK
+        return Scheme(
+            method=artifact.scheme, bits=artifact.bits, group_size=artifact.block_size if by_block else -1
+        )
     scheme = scheme_of(artifact)
     return Scheme(
         method=scheme.method,

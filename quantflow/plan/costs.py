@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantflow.data.params import DataParams
+from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxCheckParams
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
+from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
 from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.pipeline.stage import StageParams
+from quantflow.plan import onnx
 from quantflow.plan.files import (
     assemble_cost,
     check_cost,
@@ -88,6 +91,14 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
     "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),
+    "quantflow.formats.onnx.check:run": _Stage(
+        OnnxCheckParams, lambda params, facts: onnx.check_cost(params)
+    ),
+    "quantflow.formats.onnx.base:run": _Stage(OnnxBaseParams, _with_shape(onnx.base_cost)),
+    "quantflow.formats.onnx.assemble:run": _Stage(OnnxAssembleParams, _with_shape(onnx.assemble_cost)),
+    "quantflow.measure.onnx:baseline": _Stage(OnnxMeasureParams, _with_text(onnx.baseline_cost)),
+    "quantflow.measure.onnx:artifact": _Stage(OnnxMeasureParams, _with_text(onnx.measure_cost)),
+    "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
     "quantflow.gate.stage:run": _Stage(GateParams, lambda params, facts: gate_cost()),
 }
 

@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
-from quantflow.recipe.artifacts import Artifact, names_are_unique
+from quantflow.recipe.artifacts import Artifact, codes_are_there, names_are_unique
 from quantflow.recipe.data import Data
 from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, by_bits
+from quantflow.recipe.onnx import CensusRule, OnnxOptions
 from quantflow.recipe.section import Name, Section
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
 from quantflow.runtime.catalogue import RuntimeName
@@ -83,11 +84,17 @@ class Gate(Section):
     )
     speed: SpeedLimits | None = Field(
         default=None,
-        description="How fast an artifact has to be, in vLLM on this machine. Default: null, not measured.",
+        description="How fast an artifact has to be where it is served, on this machine: in vLLM, ONNX "
+        "artifacts in ONNX Runtime. Default: null, not measured in vLLM, measured and not judged for ONNX.",
     )
     memory: MemoryLimits | None = Field(
         default=None,
-        description="How much memory an artifact may take in vLLM. Default: null, not judged.",
+        description="How much memory an artifact may take where it is served: in vLLM, ONNX artifacts in "
+        "ONNX Runtime. Default: null, not judged.",
+    )
+    census: CensusRule = Field(
+        default=CensusRule(),
+        description="Whether every unit of an ONNX artifact has to run as it is stored.",
     )
 
 
@@ -133,6 +140,10 @@ class Runtime(Section):
     vllm: VllmOptions = Field(
         default=VllmOptions(), description="How vLLM is run, for `name: vllm`, gate.speed and gate.memory."
     )
+    onnx: OnnxOptions = Field(
+        default=OnnxOptions(),
+        description="How ONNX Runtime is run, in which ONNX artifacts are measured whatever `name` says.",
+    )
 
 
 class Recipe(Section):
@@ -145,9 +156,9 @@ class Recipe(Section):
     )
     model: Model = Field(description="The lossless model to start from.")
     data: Data = Field(description="Your own business text: what is calibrated and judged on.")
-    artifacts: Annotated[tuple[Artifact, ...], AfterValidator(names_are_unique)] = Field(
-        min_length=1, strict=False, description="The models to make, one or more."
-    )
+    artifacts: Annotated[
+        tuple[Artifact, ...], AfterValidator(names_are_unique), AfterValidator(codes_are_there)
+    ] = Field(min_length=1, strict=False, description="The models to make, one or more.")
     gate: Gate = Field(
         default=Gate(), description="What an artifact has to keep to pass; every criterion counts."
     )

@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
+from quantflow.formats.onnx.census_record import Census
 from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
@@ -53,6 +54,7 @@ class ArtifactReport(_Part):
         yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
+        census: What every unit of an ONNX artifact really runs as; None for others.
     """
 
     name: str
@@ -65,6 +67,7 @@ class ArtifactReport(_Part):
     measurements: Measurement | None
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
+    census: Census | None = None
 
 
 class BaselineReport(_Part):
