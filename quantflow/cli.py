@@ -5,6 +5,7 @@ import json
 import shlex
 import sys
 import traceback
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,18 +14,27 @@ import typer
 from rich.console import Console
 
 from quantflow.commands.clean import clean
+from quantflow.commands.compare import compare_runs
+from quantflow.commands.decide import approve, waive
 from quantflow.commands.doctor import doctor
+from quantflow.commands.export import export
+from quantflow.commands.history import history
 from quantflow.commands.plan import plan
 from quantflow.commands.process import discard_output, take_signals
+from quantflow.commands.release import publish, rollback, verify_artifact
+from quantflow.commands.report import report
 from quantflow.commands.runs import runs
 from quantflow.commands.runtime import runtime
+from quantflow.commands.scan import scan
+from quantflow.commands.several import run_all
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.deadline import parse_duration
 from quantflow.pipeline.run import RunResult
 from quantflow.pipeline.run import run as run_recipe
+from quantflow.pipeline.several import recipes_in
 from quantflow.pipeline.storage import of_storage, storage_error
 from quantflow.pipeline.store import WORKSPACE
-from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
+from quantflow.pipeline.terminal import terminal_for
 from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
 from quantflow.report.terminal import criteria_view, verdict_line
@@ -66,7 +76,9 @@ def quantflow(
 
 @app.command()
 def run(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
+    recipes: Annotated[
+        list[Path], typer.Argument(help="The recipe, a YAML file; several run one after another.")
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. data.calibration.windows=8."),
@@ -86,17 +98,28 @@ def run(
 ) -> int:
     """Run a recipe: quantize, measure, judge, report.
 
-    Exit codes: 0 pass, 1 fail, 2 error or incomplete, 3 inconclusive, 4 recipe or usage invalid.
+    Several recipes share what they have in common; one that fails does not stop the others.
+
+    Exit codes: 0 pass, 1 fail, 2 error or incomplete, 3 inconclusive, 4 recipe or usage invalid. Of several,
+    the worst: 2, 4, 1, 3, 0.
     """
     given = tuple(overrides or ())
-    result = run_recipe(
-        load_recipe(recipe, given),
-        terminal=_terminal(quiet=quiet),
-        overrides=given,
-        verify=verify,
-        time_limit=parse_duration(time_limit) if time_limit else None,
-        force=force,
-    )
+    limit = parse_duration(time_limit) if time_limit else None
+    terminal = partial(terminal_for, quiet=quiet)
+
+    def run_one(recipe: Path, seconds: float | None) -> RunResult:
+        return run_recipe(
+            load_recipe(recipe, given),
+            terminal=terminal(),
+            overrides=given,
+            verify=verify,
+            time_limit=seconds,
+            force=force,
+        )
+
+    if len(recipes) > 1:
+        return run_all(recipes, run_one, limit, as_json=as_json, quiet=quiet)
+    result = run_one(recipes[0], limit)
     for error in result.errors:
         _complain(str(error))
     if as_json:
@@ -106,10 +129,39 @@ def run(
     return result.exit_code
 
 
+@app.command()
+def nightly(
+    folder: Annotated[Path, typer.Argument(help="Folder of recipes (*.yaml).")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json to standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print verdicts and paths only.")] = False,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time-limit", metavar="TIME", help="Stop all after 90s, 30m, 6h or 1d, resumable."),
+    ] = None,
+) -> int:
+    """Run every recipe of a folder, one after another; the exit code is the worst of theirs."""
+
+    def run_one(recipe: Path, seconds: float | None) -> RunResult:
+        return run_recipe(load_recipe(recipe), terminal=terminal_for(quiet=quiet), time_limit=seconds)
+
+    limit = parse_duration(time_limit) if time_limit else None
+    return run_all(recipes_in(folder), run_one, limit, as_json=as_json, quiet=quiet)
+
+
 app.command()(plan)
+app.command()(scan)
+app.command()(history)
+app.command("compare")(compare_runs)
+app.command()(approve)
+app.command()(waive)
+app.command()(export)
+app.command()(publish)
+app.command()(rollback)
+app.command("verify-artifact")(verify_artifact)
 app.command()(doctor)
 app.command()(clean)
 app.command()(runs)
+app.command()(report)
 app.add_typer(runtime, name="runtime")
 
 
@@ -160,7 +212,7 @@ def _exit_code() -> int:
 
 
 def _interrupted() -> str:
-    if sys.argv[1:2] != ["run"]:
+    if sys.argv[1:2] not in (["run"], ["scan"], ["nightly"]):
         return "interrupted"
     command = shlex.join(["quantflow", *sys.argv[1:]])
     return f"interrupted; what is finished is kept, to the last block or batch.\n  Go on with: {command}"
@@ -192,13 +244,6 @@ def _unexpected(error: Exception) -> int:
     except OSError:
         _complain(f"unexpected {name}\n{traceback.format_exc()}")
     return ERROR_EXIT
-
-
-def _terminal(*, quiet: bool) -> Terminal:
-    if quiet:
-        return QuietTerminal()
-    console = Console(stderr=True)
-    return BarTerminal(console) if console.is_terminal else LogTerminal(sys.stderr)
 
 
 def _show(result: RunResult, *, quiet: bool) -> None:

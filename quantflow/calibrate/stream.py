@@ -1,6 +1,6 @@
 """One pass of the calibration tokens over the blocks, each block read once, at work alone, and freed."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,24 +30,28 @@ class CalibratedBlock:
 
 @torch.no_grad()
 def calibrate_blocks(
-    states: BlockPass, units: Mapping[str, Sequence[str]], advance: Callable[[int], None]
+    states: BlockPass,
+    units: Mapping[str, Sequence[str]],
+    advance: Callable[[int], None],
+    searched: Collection[str] = (),
 ) -> Generator[CalibratedBlock]:
     """Pass the calibration tokens through the lossless model, block by block.
 
     Peak memory is one block, its statistics, and the hidden states of all tokens, or of one batch where those
-    are on disk. What the caller makes of a
-    block has to be on disk when it asks for the next: an interrupted pass does not yield that block again.
+    are on disk. What the caller makes of a block has to be on disk when it asks for the next: an interrupted
+    pass does not yield that block again.
 
     Args:
         states: The calibration tokens before the first block to come, without padding.
         units: Unit → names of its linears within a block; they share one input.
         advance: Told of every batch that has passed a block.
+        searched: Units that a scale will be searched for.
 
     Raises:
         QuantizationError: A unit's input or a block's output is not finite.
     """
     for index, block in states.blocks():
-        collectors = _listen(index, block, units, states.tokens)
+        collectors = _listen(index, block, units, states.tokens, searched)
         if not states.run(index, block, advance):
             raise QuantizationError(
                 "its output on the calibration text is NaN or infinite", where=f"block {index}"
@@ -86,10 +90,16 @@ def calibrate_sequentially(
 
 
 def _listen(
-    index: int, block: nn.Module, units: Mapping[str, Sequence[str]], tokens: int
+    index: int,
+    block: nn.Module,
+    units: Mapping[str, Sequence[str]],
+    tokens: int,
+    searched: Collection[str] = (),
 ) -> dict[str, InputCollector]:
     return {
-        unit: InputCollector(block.get_submodule(linears[0]), f"block {index}, {unit}", tokens)
+        unit: InputCollector(
+            block.get_submodule(linears[0]), f"block {index}, {unit}", tokens, searched=unit in searched
+        )
         for unit, linears in units.items()
     }
 

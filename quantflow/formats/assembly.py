@@ -1,10 +1,16 @@
 """The finished output of the assemble stage: the artifact's folder and what is in it."""
 
 import json
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 ARTIFACT_FOLDER = "artifact"
+WRITTEN_FOLDER = "written"
+"""Where a stage that tried an artifact leaves it, to be passed on and not made again."""
+READ_ONLY = 0o444
+"""As all that the store holds."""
 _RECORD = "assemble.json"
 
 
@@ -44,3 +50,21 @@ def load_assembly(stage_output: Path) -> Assembly:
     record = json.loads((stage_output / _RECORD).read_text(encoding="utf-8"))
     kept = tuple(record.pop("kept_units"))
     return Assembly(folder=stage_output / ARTIFACT_FOLDER, kept_units=kept, **record)
+
+
+def pass_on(finished: Path, output: Path) -> None:
+    """Give finished files a place in an output without writing them once more, where the file system allows.
+
+    Args:
+        finished: Their folder, in the store or among what lets a stage go on.
+        output: Gets files of the same names; those of an interrupted run are replaced.
+    """
+    for source in sorted(path for path in finished.rglob("*") if path.is_file()):
+        target = output / source.relative_to(finished)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+        target.chmod(READ_ONLY)  # the store leaves files that have other names as they are

@@ -13,13 +13,16 @@ class AssembleParams(StageParams):
         name: The artifact's name.
         format: Layout on disk.
         scheme: How its codes were chosen.
-        keep: Names or patterns of units that stay as they are, e.g. `model.layers.0.down` or `*.down`.
+        keep: Names or patterns of units that stay as they are, e.g. `model.layers.0.down` or `*.down`; of no
+            effect where an assignment says which.
+        written: Whether the stage that the assignment comes from wrote the artifact with these codes.
     """
 
     name: str
     format: Literal["awq", "gptq"]
     scheme: Scheme
     keep: tuple[str, ...] = ()
+    written: bool = False
 
 
 class ExportParams(StageParams):

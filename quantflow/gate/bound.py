@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from quantflow.gate.criteria import CriterionResult, kl_criterion
+from quantflow.gate.kl import kl_criterion
+from quantflow.gate.result import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Samples
 

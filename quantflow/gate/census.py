@@ -1,7 +1,7 @@
 """The criterion of what really runs: a unit that is stored as INT8 has to be computed so."""
 
 from quantflow.formats.onnx.census_record import Census
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.result import CriterionResult
 from quantflow.gate.verdict import Verdict
 
 MOST_NAMED = 5  # units in a reason; the report has them all

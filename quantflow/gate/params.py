@@ -5,6 +5,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from quantflow.measure.speed_value import SpeedMetric
 from quantflow.pipeline.stage import StageParams
 
+EACH_SLICE = "*"
+"""Stands for every slice that has no margin of its own."""
+
 
 class SpeedMargin(BaseModel):
     """What an artifact's speed has to be.
@@ -34,6 +37,22 @@ class MemoryMargins(BaseModel):
     max_bytes: PositiveInt | None
 
 
+class SliceMargin(BaseModel):
+    """What an artifact may lose on one part of the evaluation data.
+
+    Attributes:
+        slice: The part, or `EACH_SLICE`.
+        margin: Largest acceptable loss, on the criterion's scale.
+        required: Whether the artifact's verdict depends on it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    slice: str
+    margin: float = Field(ge=0, allow_inf_nan=False)
+    required: bool
+
+
 class GateParams(StageParams):
     """Margins of one artifact's criteria.
 
@@ -41,6 +60,13 @@ class GateParams(StageParams):
         artifact: Name of the artifact in the recipe.
         max_increase: Largest acceptable relative increase of perplexity, a fraction (0.03 is +3 %).
         max_mean_kl: Largest acceptable mean KL(baseline ‖ artifact), nats per token.
+        perplexity_required: Whether the artifact's verdict depends on perplexity.
+        perplexity_slices: Margins of perplexity for parts of the evaluation data.
+        kl_required: Whether it depends on what is judged of KL.
+        kl_slices: Margins of the mean KL for parts of the evaluation data.
+        max_p99: Largest acceptable 99 % quantile of KL, nats per token; None where it is not judged.
+        min_top1_agreement: Smallest acceptable share of positions with the same likeliest token; None where
+            it is not judged.
         speed: Margin of speed; None where it is not judged.
         memory: Margins of memory; None where it is not judged.
         census_required: Whether a unit of an ONNX artifact that ONNX Runtime computes otherwise than it is
@@ -50,6 +76,12 @@ class GateParams(StageParams):
     artifact: str
     max_increase: float = Field(ge=0, allow_inf_nan=False)
     max_mean_kl: float = Field(ge=0, allow_inf_nan=False)
+    perplexity_required: bool = True
+    perplexity_slices: tuple[SliceMargin, ...] = ()
+    kl_required: bool = True
+    kl_slices: tuple[SliceMargin, ...] = ()
+    max_p99: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    min_top1_agreement: float | None = Field(default=None, ge=0, le=1)
     speed: SpeedMargin | None = None
     memory: MemoryMargins | None = None
     census_required: bool = True

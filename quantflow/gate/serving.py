@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from quantflow.gate.criteria import CriterionResult
 from quantflow.gate.params import MemoryMargins, SpeedMargin
+from quantflow.gate.result import CriterionResult
 from quantflow.gate.statistics import t_quantile
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.serving import Serving

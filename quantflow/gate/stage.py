@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,26 +10,47 @@ from numpy.typing import NDArray
 
 from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
-from quantflow.formats.onnx.census_record import Census, has_census, load_census
+from quantflow.formats.onnx.census_record import has_census, load_census
+from quantflow.gate.baseline import baseline_criterion
 from quantflow.gate.bound import kl_bound_criterion
 from quantflow.gate.census import census_criterion
-from quantflow.gate.criteria import (
-    CriterionResult,
-    GateResult,
-    baseline_criterion,
-    kl_criterion,
-    perplexity_criterion,
-    unjudged,
-)
+from quantflow.gate.decide import error
+from quantflow.gate.holm import corrected, several_failures
+from quantflow.gate.kl import MEAN, P99, TOP1, kl_criterion, kl_p99_criterion, top1_criterion
+from quantflow.gate.pairing import pairing_problem
 from quantflow.gate.params import GateParams
+from quantflow.gate.perplexity import PERPLEXITY, perplexity_criterion
+from quantflow.gate.result import CriterionResult, GateResult
 from quantflow.gate.serving import serving_criteria
+from quantflow.gate.slices import slice_criteria
 from quantflow.gate.verdict import Verdict, combine
 from quantflow.inspection.record import load_inspection
+from quantflow.measure.batches import scored_targets
 from quantflow.measure.measurement import Samples, load_samples
-from quantflow.measure.serving import Serving, load_serving
+from quantflow.measure.serving import load_serving
 from quantflow.pipeline.events import Reporter
 
 GATE_FILE = "gate.json"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What had to be scored, and how it hangs together.
+
+    Attributes:
+        document: Document of every position, in order, [positions].
+        target: The token that came at each of them, [positions].
+        clusters: Document → what stands for it and its near duplicates, [documents]: copies of a form letter
+            are one piece of evidence, however many there are.
+        slices: Slice of each document, [documents].
+        vocab_size: Tokens that the model can choose from.
+    """
+
+    document: NDArray[np.int32]
+    target: NDArray[np.integer]
+    clusters: NDArray[np.int32]
+    slices: Sequence[str]
+    vocab_size: int
 
 
 def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
@@ -47,18 +68,35 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
         documents = load_documents(inputs["data"])
         result = judge(
             params,
-            expected=scored_documents(windows),
+            Asked(
+                document=scored_documents(windows),
+                target=scored_targets(windows),
+                clusters=independent_groups(documents),
+                slices=[document.slice for document in documents],
+                vocab_size=load_inspection(inputs["inspect"]).vocab_size,
+            ),
             baseline=load_samples(inputs["baseline"]),
             measured=load_samples(inputs["measure"]),
-            clusters=independent_groups(documents),
-            vocab_size=load_inspection(inputs["inspect"]).vocab_size,
             kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
-            serving=load_serving(inputs["speed"]) if "speed" in inputs else None,
-            census=load_census(inputs["measure"]) if has_census(inputs["measure"]) else None,
+            others=(*_served(params, inputs), *_census(params, inputs)),
         )
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")
         advance(1)
+
+
+def _served(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
+    if "speed" not in inputs:
+        return ()
+    return serving_criteria(params.artifact, load_serving(inputs["speed"]), params.speed, params.memory)
+
+
+def _census(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
+    """What really runs, of an artifact that was measured in ONNX Runtime."""
+    if not has_census(inputs["measure"]):
+        return ()
+    census = load_census(inputs["measure"])
+    return (census_criterion(params.artifact, census, required=params.census_required),)
 
 
 def load_gate(stage_output: Path) -> GateResult:
@@ -68,55 +106,85 @@ def load_gate(stage_output: Path) -> GateResult:
 
 def judge(
     params: GateParams,
-    expected: NDArray[np.int32],
+    asked: Asked,
     baseline: Samples,
     measured: Samples,
-    clusters: NDArray[np.int32],
-    vocab_size: int,
     kl_measured: Samples | None = None,
-    serving: Serving | None = None,
-    census: Census | None = None,
+    others: Sequence[CriterionResult] = (),
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
     Args:
         params: The artifact's name and margins.
-        expected: Document of every position that had to be scored, [positions], in order.
+        asked: What had to be scored.
         baseline: Samples of the lossless model.
         measured: Samples of the artifact.
-        clusters: Document → what stands for it and its near duplicates, [documents]: copies of a form letter
-            are one piece of evidence, however many there are.
-        vocab_size: Tokens that the model can choose from.
         kl_measured: Samples of the artifact to take KL from, where `measured` has none.
-        serving: Speed and memory, where they are judged.
-        census: What really runs, of an artifact measured in ONNX Runtime.
+        others: Results of criteria that are judged by other evidence than these samples.
     """
     sampled = [baseline, measured, *([kl_measured] if kl_measured is not None else [])]
-    problem = _pairing_problem(expected, sampled)
-    if problem is None:
-        baseline, measured, *others = (replace(s, document=clusters[s.document]) for s in sampled)
-        for_kl = others[0] if others else measured
+    problem = pairing_problem(asked.document, asked.target, sampled)
     if problem is not None:
-        criteria = unjudged(params.artifact, problem, params.max_increase, params.max_mean_kl)
+        criteria = _unjudged(params, problem)
     else:
+        slice_of = np.asarray(asked.slices, dtype=np.str_)[asked.document]
+        grouped = [replace(samples, document=asked.clusters[samples.document]) for samples in sampled]
+        before, after, for_kl = grouped[0], grouped[1], grouped[-1]
+        guessing = baseline_criterion(params.artifact, before, asked.vocab_size)
         criteria = (
-            perplexity_criterion(params.artifact, baseline, measured, params.max_increase),
-            _kl(params, for_kl),
+            *([guessing] if guessing is not None else []),
+            *_perplexity(params, before, after, slice_of),
+            *_kl(params, for_kl, slice_of),
         )
-        guessing = baseline_criterion(params.artifact, baseline, vocab_size)
-        if guessing is not None:
-            criteria = (guessing, *criteria)
-    if serving is not None:
-        criteria += serving_criteria(params.artifact, serving, params.speed, params.memory)
-    if census is not None:
-        criteria += (census_criterion(params.artifact, census, required=params.census_required),)
+    criteria = corrected((*criteria, *others))
     verdict, reason = summarise(criteria)
     return GateResult(artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason)
 
 
-def _kl(params: GateParams, measured: Samples) -> CriterionResult:
-    only_bound = measured.kl is None and measured.kl_at_least is not None
-    return (kl_bound_criterion if only_bound else kl_criterion)(params.artifact, measured, params.max_mean_kl)
+def _perplexity(
+    params: GateParams, before: Samples, after: Samples, slice_of: NDArray[np.str_]
+) -> tuple[CriterionResult, ...]:
+    def judged(baseline: Samples, measured: Samples, margin: float) -> CriterionResult:
+        return perplexity_criterion(params.artifact, baseline, measured, margin)
+
+    whole = judged(before, after, params.max_increase)
+    return (
+        whole.model_copy(update={"required": params.perplexity_required}),
+        *slice_criteria(params.perplexity_slices, slice_of, before, after, judged),
+    )
+
+
+def _kl(params: GateParams, measured: Samples, slice_of: NDArray[np.str_]) -> tuple[CriterionResult, ...]:
+    name, only_bound = params.artifact, measured.kl is None and measured.kl_at_least is not None
+
+    def judged(baseline: Samples, measured: Samples, margin: float) -> CriterionResult:
+        return (kl_bound_criterion if only_bound else kl_criterion)(name, measured, margin)
+
+    whole = [judged(measured, measured, params.max_mean_kl)]
+    if params.max_p99 is not None:
+        whole.append(kl_p99_criterion(name, measured, params.max_p99))
+    if params.min_top1_agreement is not None:
+        whole.append(top1_criterion(name, measured, params.min_top1_agreement))
+    return (
+        *(result.model_copy(update={"required": params.kl_required}) for result in whole),
+        *slice_criteria(params.kl_slices, slice_of, measured, measured, judged),
+    )
+
+
+def _unjudged(params: GateParams, reason: str) -> tuple[CriterionResult, ...]:
+    """Every criterion on samples as an error, where they cannot be compared at all."""
+    agreement = None if params.min_top1_agreement is None else 1 - params.min_top1_agreement
+    margins = (
+        (PERPLEXITY, params.max_increase),
+        (MEAN, params.max_mean_kl),
+        (P99, params.max_p99),
+        (TOP1, agreement),
+    )
+    return tuple(
+        error(params.artifact, criterion, margin, reason)
+        for criterion, margin in margins
+        if margin is not None
+    )
 
 
 def independent_groups(documents: Sequence[Document]) -> NDArray[np.int32]:
@@ -131,28 +199,9 @@ def summarise(criteria: tuple[CriterionResult, ...]) -> tuple[Verdict, str]:
     if not required:
         return verdict, "No required criterion was judged."
     if verdict is Verdict.PASS:
-        return verdict, f"All {len(required)} required criteria pass."
+        missed = sum(c.verdict is not Verdict.PASS for c in criteria if not c.required)
+        advice = f" {missed} of those that are not required do not pass." if missed else ""
+        return verdict, f"All {len(required)} required criteria pass.{advice}"
     deciding = dict.fromkeys(c.reason for c in required if c.verdict is verdict)
-    return verdict, " ".join(deciding)
-
-
-def _pairing_problem(expected: NDArray[np.int32], sampled: Sequence[Samples]) -> str | None:
-    """Why the samples, the baseline's first, cannot be paired by position, or None where they can."""
-    for number, samples in enumerate(sampled):
-        whose = "artifact" if number else "baseline"
-        lengths = {samples.document.size, samples.nll.size}
-        lengths |= {kl.size for kl in (samples.kl, samples.kl_at_least) if kl is not None}
-        if len(lengths) > 1:
-            return f"The {whose}'s samples have several lengths: {', '.join(map(str, sorted(lengths)))}."
-        if samples.document.size != expected.size:
-            return (
-                f"The {whose} was scored at {samples.document.size} positions where the evaluation data "
-                f"has {expected.size}, so the pairs do not match."
-            )
-        differing = np.flatnonzero(samples.document != expected)
-        if differing.size:
-            return (
-                f"The {whose} was scored on other documents than the evaluation data holds "
-                f"(first at position {differing[0]}), so the pairs do not match."
-            )
-    return None
+    several = several_failures(required) if verdict is Verdict.FAIL else ""
+    return verdict, " ".join([*deciding, *([several] if several else [])])

@@ -5,12 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 from quantflow.data.documents import MIN_DOCUMENTS
+from quantflow.gate.studentized import Clusters, Tails, lognormal_tails, resampled_tails
 
 ONE_SIDED_LEVEL = 0.95
 """Each end of an interval is a one-sided bound at this level, so both together are a 90 % interval."""
+
+POWER = 0.8
+"""Probability with which an effect is to be found, for sample sizes and smallest detectable changes; Cohen's
+customary value."""
 
 _MAX_NEEDED = 10**9
 """No one collects more documents than this; an effect that needs them equals its margin in practice."""
@@ -42,16 +47,21 @@ def t_quantile(degrees_of_freedom: int) -> float:
     return float(stdtrit(degrees_of_freedom, ONE_SIDED_LEVEL))
 
 
-def ratio_estimate(document: NDArray[np.int32], values: NDArray[np.floating]) -> RatioEstimate:
+def ratio_estimate(
+    document: NDArray[np.int32], values: NDArray[np.floating], *, skewed: bool = False
+) -> RatioEstimate:
     """Mean per token of values whose documents, not tokens, are independent.
 
     The ratio estimator r = Σ_g y_g / Σ_g m_g over documents g with sums y_g and m_g tokens, its variance by
     linearisation, G/(G−1) · Σ_g (y_g − r·m_g)² / (Σ_g m_g)² (Cochran, Sampling Techniques, 3rd ed., §6.3
-    and §9A.1), and a t interval with G−1 degrees of freedom.
+    and §9A.1), and a studentized interval: how far (estimate − truth) / standard error reaches to either side
+    is found by resampling documents, or, for what is positive and skewed, by a log-normal working model
+    (docs/decisions/0042). Below `MIN_DOCUMENTS`, where nothing is decided, it is Student's t.
 
     Args:
         document: Document of each token, [tokens].
         values: Value of each token, [tokens], finite.
+        skewed: Whether the values cannot be negative and have a long tail, as divergences do.
 
     Raises:
         ValueError: There are no tokens, or the arrays differ in length.
@@ -61,16 +71,25 @@ def ratio_estimate(document: NDArray[np.int32], values: NDArray[np.floating]) ->
     _, cluster = np.unique(document, return_inverse=True)
     sums = np.bincount(cluster, weights=values)  # sums in double precision
     tokens = np.bincount(cluster).astype(np.float64)
-    clusters = len(sums)
-    total = float(tokens.sum())
-    value = float(sums.sum()) / total
-    if clusters == 1:
-        return RatioEstimate(value, math.inf, -math.inf, math.inf, int(total), 1)
-    residuals = sums - value * tokens
-    variance = clusters / (clusters - 1) * float(residuals @ residuals) / total**2
-    std_error = math.sqrt(variance)
-    half = t_quantile(clusters - 1) * std_error
-    return RatioEstimate(value, std_error, value - half, value + half, int(total), clusters)
+    return clustered_ratio(Clusters(sums, tokens), skewed=skewed)
+
+
+def clustered_ratio(clusters: Clusters, *, skewed: bool = False) -> RatioEstimate:
+    """The same from the sums of documents, see `ratio_estimate`."""
+    n, count = int(clusters.weights.sum()), clusters.count
+    value = clusters.ratio
+    if count == 1:
+        return RatioEstimate(value, math.inf, -math.inf, math.inf, n, 1)
+    std_error = clusters.std_error
+    if std_error == 0 or count < MIN_DOCUMENTS:
+        half = t_quantile(count - 1)
+        tails = Tails(half, half)
+    elif skewed and (clusters.sums > 0).all():
+        tails = lognormal_tails(clusters, ONE_SIDED_LEVEL)
+    else:
+        tails = resampled_tails(clusters, ONE_SIDED_LEVEL)
+    low, high = value - tails.below * std_error, value + tails.above * std_error
+    return RatioEstimate(value, std_error, low, high, n, count)
 
 
 def needed_clusters(estimate: RatioEstimate, margin: float) -> int | None:
@@ -79,7 +98,7 @@ def needed_clusters(estimate: RatioEstimate, margin: float) -> int | None:
     Half of the samples of that size would come out less clear than this one: it is the size to aim beyond.
 
     Args:
-        estimate: The effect, its standard error and the documents it came from.
+        estimate: The effect, its standard error, its interval and the documents it came from.
         margin: The margin, on the estimate's own scale.
 
     Returns:
@@ -90,8 +109,70 @@ def needed_clusters(estimate: RatioEstimate, margin: float) -> int | None:
     spread = estimate.std_error * math.sqrt(estimate.n_clusters)
     if distance == 0 or not math.isfinite(spread / distance) or (spread / distance) ** 2 > _MAX_NEEDED:
         return None
+    # Of the two arms the one that points to the margin has to shrink until it does not reach it.
+    arm = estimate.ci_high - estimate.value if estimate.value < margin else estimate.value - estimate.ci_low
+    asymmetry = (
+        arm / (t_quantile(estimate.n_clusters - 1) * estimate.std_error) if estimate.std_error else 1.0
+    )
     # The normal quantile is smaller than any t quantile: a start below the answer, and at most a few short.
-    needed = max(MIN_DOCUMENTS, math.floor((float(ndtri(ONE_SIDED_LEVEL)) * spread / distance) ** 2))
-    while t_quantile(needed - 1) * spread >= distance * math.sqrt(needed):
+    start = float(ndtri(ONE_SIDED_LEVEL)) * asymmetry * spread / distance
+    needed = max(MIN_DOCUMENTS, math.floor(start**2))
+    while t_quantile(needed - 1) * asymmetry * spread >= distance * math.sqrt(needed):
         needed += 1
     return needed
+
+
+def detectable_change(estimate: RatioEstimate) -> float | None:
+    """The smallest change that a sample like this would have told from none at all, with a power of 80 %.
+
+    (t₀.₉₅ + z₀.₈) standard errors: what a one-sided test at 5 % finds four times of five. None where one
+    document shows no spread.
+    """
+    if not math.isfinite(estimate.std_error):
+        return None
+    return (t_quantile(estimate.n_clusters - 1) + float(ndtri(POWER))) * estimate.std_error
+
+
+def fail_p(estimate: RatioEstimate, margin: float) -> float:
+    """One-sided p of the hypothesis that the true value is within the margin; 0.05 where a bound touches it.
+
+    Args:
+        estimate: The effect and its interval.
+        margin: The margin, on the estimate's own scale.
+    """
+    reach = estimate.value - estimate.ci_low
+    if reach == 0:
+        return 0.0 if estimate.value > margin else 1.0
+    freedom = estimate.n_clusters - 1
+    return float(stdtr(freedom, t_quantile(freedom) * (margin - estimate.value) / reach))
+
+
+def quantile_estimate(
+    document: NDArray[np.int32], values: NDArray[np.floating], level: float
+) -> RatioEstimate:
+    """A quantile of all tokens' values, and its document-clustered 90 % interval.
+
+    Woodruff (1952), "Confidence intervals for medians and other position measures": the interval of the share
+    of values above the quantile, documents being independent, is read off the values' own distribution. Where
+    that share might be none at all the sample has no upper bound to give, and it is infinite.
+
+    Args:
+        document: Document of each token, [tokens].
+        values: Value of each token, [tokens], finite.
+        level: Share of values below the quantile.
+    """
+    value = float(np.quantile(values, level))
+    above = ratio_estimate(document, (values >= value).astype(np.float64))  # ties with it are seen, too
+    if above.n_clusters == 1:
+        return RatioEstimate(value, math.inf, -math.inf, math.inf, above.n, 1)
+    half = t_quantile(above.n_clusters - 1) * above.std_error
+    share = 1 - level
+    low, high = share + half, share - half
+    return RatioEstimate(
+        value=value,
+        std_error=math.nan,
+        ci_low=-math.inf if low >= 1 else float(np.quantile(values, 1 - low)),
+        ci_high=math.inf if high <= 0 else float(np.quantile(values, 1 - high)),
+        n=above.n,
+        n_clusters=above.n_clusters,
+    )

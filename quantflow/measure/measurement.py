@@ -15,6 +15,7 @@ from quantflow.measure.speed_value import MemoryValue, SpeedValue
 
 MEASUREMENT_FILE = "measurement.json"
 SAMPLES_FILE = "samples.safetensors"
+_OPTIONAL = ("kl", "top1", "kl_at_least", "target", "confidence")
 
 
 class _Value(BaseModel):
@@ -125,6 +126,10 @@ class Samples:
         kl: KL(baseline ‖ artifact), nats, [positions]; None for the baseline.
         top1: Whether both find the same token most likely, [positions]; None for the baseline.
         kl_at_least: A lower bound of `kl` where the runtime gives no more, nats, [positions].
+        target: Id of the token that came, [positions]; by it two models' samples are known to be of the same
+            text.
+        confidence: Probability of the token that the baseline finds likeliest, [positions]; None for the
+            baseline and where the runtime does not tell.
     """
 
     document: NDArray[np.int32]
@@ -132,6 +137,8 @@ class Samples:
     kl: NDArray[np.float64] | None = None
     top1: NDArray[np.bool_] | None = None
     kl_at_least: NDArray[np.float64] | None = None
+    target: NDArray[np.int32] | None = None
+    confidence: NDArray[np.float32] | None = None
 
 
 def save_measurement(output: Path, measurement: Measurement, samples: Samples) -> None:
@@ -139,8 +146,7 @@ def save_measurement(output: Path, measurement: Measurement, samples: Samples) -
     text = json.dumps(measurement.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
     (output / MEASUREMENT_FILE).write_text(text + "\n", encoding="utf-8")
     arrays: dict[str, NDArray[Any]] = {"document": samples.document, "nll": samples.nll}
-    optional = {"kl": samples.kl, "top1": samples.top1, "kl_at_least": samples.kl_at_least}
-    arrays |= {name: values for name, values in optional.items() if values is not None}
+    arrays |= {name: values for name in _OPTIONAL if (values := getattr(samples, name)) is not None}
     (output / SAMPLES_FILE).write_bytes(save(arrays))
 
 
@@ -152,6 +158,5 @@ def load_measurement(stage_output: Path) -> Measurement:
 def load_samples(stage_output: Path) -> Samples:
     """Read the values behind a measurement."""
     arrays = load_file(stage_output / SAMPLES_FILE)
-    return Samples(
-        arrays["document"], arrays["nll"], arrays.get("kl"), arrays.get("top1"), arrays.get("kl_at_least")
-    )
+    optional = {name: arrays[name] for name in _OPTIONAL if name in arrays}
+    return Samples(arrays["document"], arrays["nll"], **optional)

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from quantflow.formats.assembly import ARTIFACT_FOLDER
 from quantflow.formats.onnx.base import load_base
 from quantflow.formats.onnx.census import take_census
 from quantflow.formats.onnx.census_record import load_expectation, save_census
+from quantflow.measure.batches import scored_targets
 from quantflow.measure.divergence import kl_divergence, same_top1, token_nll
 from quantflow.measure.evaluation import load_evaluation
 from quantflow.measure.measurement import RuntimeInfo, Samples, save_measurement
@@ -51,7 +53,7 @@ def baseline(params: OnnxMeasureParams, inputs: Mapping[str, Path], output: Path
     model = OnnxModel(load_base(inputs["base"]).folder, params.session)
     stream = _Scored(windows, model, None, SourceError)
     found = score_in_pieces(scored_documents(windows).size, PIECE, stream.take, reporter)
-    samples = Samples(scored_documents(windows), found["nll"])
+    samples = Samples(scored_documents(windows), target=_targets(windows), **found)
     slices = [document.slice for document in load_documents(inputs["data"])]
     save_measurement(output, summarize(samples, slices, _info(model, params)), samples)
 
@@ -95,10 +97,14 @@ def artifact(params: OnnxMeasureParams, inputs: Mapping[str, Path], output: Path
         )
     stream = _Scored(windows, model, reference, ArtifactError)
     found = score_in_pieces(scored_documents(windows).size, PIECE, stream.take, reporter)
-    samples = Samples(scored_documents(windows), found["nll"], found["kl"], found["top1"])
+    samples = Samples(scored_documents(windows), target=_targets(windows), **found)
     slices = [document.slice for document in load_documents(inputs["data"])]
     save_measurement(output, summarize(samples, slices, _info(model, params)), samples)
     save_census(output, census)
+
+
+def _targets(windows: Windows) -> NDArray[np.int32]:
+    return scored_targets(windows).astype(np.int32)
 
 
 def _info(model: OnnxModel, params: OnnxMeasureParams) -> RuntimeInfo:
@@ -188,10 +194,9 @@ class _Scored:
 
 
 def _values(log_q: Tensor, log_p: Tensor | None, targets: Tensor) -> Piece:
-    values: dict[str, NDArray[np.float64] | NDArray[np.bool_]] = {
-        "nll": token_nll(log_q, targets).numpy().astype(np.float64)
-    }
+    values: dict[str, NDArray[Any]] = {"nll": token_nll(log_q, targets).numpy().astype(np.float64)}
     if log_p is not None:
         values["kl"] = kl_divergence(log_p, log_q).numpy().astype(np.float64)
         values["top1"] = same_top1(log_p, log_q).numpy()
+        values["confidence"] = log_p.amax(-1).exp().numpy()
     return values

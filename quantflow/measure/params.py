@@ -1,9 +1,14 @@
 """What the stages that measure the baseline and an artifact need to know."""
 
+from typing import Literal
+
 from pydantic import PositiveInt
 
 from quantflow.pipeline.stage import StageParams
 from quantflow.runtime.params import ServingParams
+
+MeasuredSplit = Literal["selection", "evaluation"]
+"""Documents that models are measured on: those that choices are made by, and the gate's."""
 
 
 class BaselineParams(StageParams):
@@ -12,10 +17,14 @@ class BaselineParams(StageParams):
     Attributes:
         device: Where to compute: `cpu` or `cuda`.
         batch_tokens: About how many tokens, padding included, go through a block at once.
+        split: The documents it is measured on.
+        min_documents: Fewest documents, near duplicates counted once, that are of use.
     """
 
     device: str
     batch_tokens: PositiveInt
+    split: MeasuredSplit = "evaluation"
+    min_documents: PositiveInt = 1
 
 
 class MeasureParams(StageParams):

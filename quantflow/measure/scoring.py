@@ -72,7 +72,7 @@ def score_alone(
 
     with decoder.loaded_head():
         found = score_in_pieces(targets.size, _step(decoder.vocab_size), score, reporter)
-    return Samples(document, found["nll"])
+    return Samples(document, found["nll"], target=targets.astype(np.int32))
 
 
 @torch.no_grad()
@@ -106,11 +106,12 @@ def score_against(
             "nll": _float64(token_nll(log_q, _on(log_q, targets[begin:end]))),
             "kl": _float64(kl_divergence(log_p, log_q)),
             "top1": same_top1(log_p, log_q).cpu().numpy(),
+            "confidence": log_p.amax(-1).exp().cpu().numpy(),
         }
 
     with baseline.loaded_head(), artifact.loaded_head():
         found = score_in_pieces(targets.size, _step(baseline.vocab_size), score, reporter)
-    return Samples(document, found["nll"], found["kl"], found["top1"])
+    return Samples(document=document, target=targets.astype(np.int32), **found)
 
 
 def runtime_info(decoder: StreamedDecoder, batch_tokens: int) -> RuntimeInfo:

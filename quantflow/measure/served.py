@@ -9,6 +9,7 @@ from quantflow.data.documents import load_documents
 from quantflow.data.windows import Windows, scored_documents
 from quantflow.errors import ArtifactError, QuantFlowError, SourceError
 from quantflow.formats.assembly import ARTIFACT_FOLDER
+from quantflow.measure.batches import scored_targets
 from quantflow.measure.evaluation import load_evaluation
 from quantflow.measure.measurement import Samples, load_measurement, save_measurement
 from quantflow.measure.params import ServedParams
@@ -77,6 +78,7 @@ def artifact(params: ServedParams, inputs: Mapping[str, Path], output: Path, rep
         alone.nll,
         top1=topk.top1 == reference.top1,
         kl_at_least=kl_lower_bound(reference, topk),
+        target=alone.target,
     )
     slices = [document.slice for document in load_documents(inputs["data"])]
     save_measurement(output, summarize(samples, slices, served_info(session, params.serving)), samples)
@@ -109,7 +111,8 @@ def _measured(
     topk = TopK.of(
         [row for score in scores for row in score.ids], [row for score in scores for row in score.logprobs]
     )
-    return Samples(scored_documents(windows), nll), topk, session
+    targets = scored_targets(windows).astype(np.int32)
+    return Samples(scored_documents(windows), nll, target=targets), topk, session
 
 
 def _scores(session: Session, windows: Windows, batch_tokens: int, reporter: Reporter) -> Sequence[Scores]:

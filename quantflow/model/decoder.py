@@ -163,9 +163,8 @@ class StreamedDecoder:
             self._base(input_ids=ids.to(self.device), use_cache=False)
         return entering[0], tuple(calls)
 
-    @torch.no_grad()
     def final(self, hidden: Tensor) -> Tensor:
-        """What the model does after its last block, up to the head: `[B, T, d]` → `[B, T, d]`."""
+        """What the model does between its last block and the head, differentiable: `[B, T, d]` → the same."""
         result: Tensor | tuple[Tensor] = (hidden,) if self._blocks_give_tuples else hidden
 
         def inject(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
@@ -176,7 +175,6 @@ class StreamedDecoder:
         final: Tensor = output.last_hidden_state
         return final
 
-    @torch.no_grad()
     def logits(self, final: Tensor) -> Tensor:
         """The model's logits from final hidden states, by its own forward: `[..., d]` → `[..., vocab]`."""
         rows: Any = final.to(self.device, self.dtype).reshape(1, -1, final.shape[-1])

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantflow.formats.params import AssembleParams, ExportParams
-from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams, YardstickParams
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
+from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_shared_stages
 from quantflow.pipeline.serving import (
@@ -22,7 +22,6 @@ from quantflow.pipeline.serving import (
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
 from quantflow.recipe.artifacts import GptqArtifact, HfArtifact, QuantizedArtifact, TorchArtifact
-from quantflow.recipe.margins import margins
 from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
@@ -146,7 +145,7 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
 
 def _artifact_stages(recipe: Recipe, artifact: TorchArtifact, machine: Machine) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
-    limits, speed, memory = margins(recipe, artifact), speed_margin(recipe), memory_margins(recipe)
+    speed, memory = speed_margin(recipe), memory_margins(recipe)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
     if len(_measured_in(recipe, machine)) > 1:
         inputs["kl"] = f"measure{KL_MARK}:{name}"
@@ -175,13 +174,7 @@ def _artifact_stages(recipe: Recipe, artifact: TorchArtifact, machine: Machine) 
         Stage(
             name=f"gate:{name}",
             function="quantflow.gate.stage:run",
-            params=GateParams(
-                artifact=name,
-                max_increase=limits.max_increase,
-                max_mean_kl=limits.max_mean_kl,
-                speed=speed,
-                memory=memory,
-            ),
+            params=gate_params(recipe, artifact),
             inputs=inputs,
             artifact=name,
         ),

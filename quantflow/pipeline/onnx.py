@@ -11,12 +11,10 @@ from quantflow.formats.onnx.params import (
     PlannedOnnx,
     SessionOptions,
 )
-from quantflow.gate.params import GateParams
 from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
+from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
-from quantflow.pipeline.serving import memory_margins, speed_margin
 from quantflow.pipeline.stage import Stage
-from quantflow.recipe.margins import margins
 from quantflow.recipe.onnx import BY_BLOCK, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.serving import SpeedLimits
@@ -85,7 +83,6 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
     name, measuring = artifact.name, _measure_params(recipe, machine)
     limits = recipe.gate.speed or SpeedLimits()
     codes = {"codes": f"assemble:{artifact.codes_from}"} if artifact.codes_from else {}
-    margin = margins(recipe, artifact)
     return (
         Stage(
             name=f"assemble:{name}",
@@ -126,14 +123,7 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
         Stage(
             name=f"gate:{name}",
             function="quantflow.gate.stage:run",
-            params=GateParams(
-                artifact=name,
-                max_increase=margin.max_increase,
-                max_mean_kl=margin.max_mean_kl,
-                speed=speed_margin(recipe),
-                memory=memory_margins(recipe),
-                census_required=recipe.gate.census.required,
-            ),
+            params=gate_params(recipe, artifact),
             inputs={
                 "inspect": "inspect",
                 "data": "data",

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from quantflow.errors import FitError, QuantFlowError, RecipeError, StoreError
 from quantflow.formats.assembly import load_assembly
+from quantflow.pipeline.afterwards import release, remember, with_history
 from quantflow.pipeline.clean import sweep
 from quantflow.pipeline.deadline import Deadline
 from quantflow.pipeline.devices import decide
@@ -107,11 +108,13 @@ def run(
             "seconds": round(time.monotonic() - started, 3),
         }
         made = provenance(recipe, overrides, outcomes, machine, times)
-        report = build_report(recipe, outcomes, noticed, run_id, made)
+        report = with_history(build_report(recipe, outcomes, noticed, run_id, made), workspace)
         report_folder = folder / "reports" / recipe.name / run_id
         errors = tuple(outcome.error for outcome in outcomes if outcome.error is not None)
         _write(report, report_folder, errors)
         _finish(record, report, report_folder)
+        remember(report, report_folder, workspace, around.terminal.say)
+        release(recipe, report, folder, around.terminal.say)
     return RunResult(report, report_folder, errors, verified)
 
 

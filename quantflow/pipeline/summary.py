@@ -26,6 +26,7 @@ from quantflow.recipe.artifacts import Artifact, HfArtifact
 from quantflow.recipe.onnx import BY_BLOCK, LOSSLESS, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
+from quantflow.release.artifact_check import artifact_digest
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -60,6 +61,7 @@ def build_report(
         run_id=run_id,
         recipe=recipe.name,
         title=recipe.report.title or recipe.name,
+        language=recipe.report.language,
         verdict=verdict,
         exit_code=exit_code(verdict),
         reason=_reason(outcomes, gates),
@@ -141,6 +143,7 @@ def _artifact(
         scheme=_scheme(artifact),
         kept_units=assembly.kept_units if assembly else (),
         bytes=assembly.bytes if assembly else None,
+        digest=artifact_digest(assembly.folder) if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,

@@ -13,6 +13,7 @@ from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
 from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.pipeline.stage import StageParams
 from quantflow.plan import onnx
+from quantflow.plan.assigning import assign_cost, search_cost
 from quantflow.plan.files import (
     assemble_cost,
     check_cost,
@@ -26,9 +27,12 @@ from quantflow.plan.measuring import baseline_cost, measure_cost, yardstick_cost
 from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
 from quantflow.plan.refining import refine_cost
+from quantflow.plan.scanning import scan_cost
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
 from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams
+from quantflow.sensitivity.choosing import AssignParams, SearchParams
+from quantflow.sensitivity.params import ScanParams
 from quantflow.source.params import SourceParams
 
 
@@ -87,6 +91,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.measure.baseline:run": _Stage(BaselineParams, _with_text(baseline_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
+    "quantflow.sensitivity.scan:run": _Stage(ScanParams, _with_text(scan_cost)),
     "quantflow.measure.yardstick:run": _Stage(YardstickParams, _with_text(yardstick_cost)),
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
@@ -99,6 +104,8 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.measure.onnx:baseline": _Stage(OnnxMeasureParams, _with_text(onnx.baseline_cost)),
     "quantflow.measure.onnx:artifact": _Stage(OnnxMeasureParams, _with_text(onnx.measure_cost)),
     "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
+    "quantflow.sensitivity.assign_stage:run": _Stage(AssignParams, _with_text(assign_cost)),
+    "quantflow.sensitivity.search_stage:run": _Stage(SearchParams, _with_text(search_cost)),
     "quantflow.gate.stage:run": _Stage(GateParams, lambda params, facts: gate_cost()),
 }
 

@@ -1,5 +1,7 @@
 """What the stages that measure take: the baseline, and an artifact beside it."""
 
+from dataclasses import replace
+
 from quantflow.measure.batches import LOGITS_BYTES
 from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
 from quantflow.plan.forward import (
@@ -23,12 +25,14 @@ PADDING = 1.03
 # Pieces of logits alive at once: those before and after log-softmax and the former piece; two models' and the
 # terms of their divergence.
 ALONE_LOGITS, BESIDE_LOGITS = 3.25, 5.5
-# Bytes of a sample: document, log-likelihood; beside a baseline also divergence and agreement.
-ALONE_SAMPLE, BESIDE_SAMPLE = 4 + 8, 4 + 8 + 8 + 1
+# Bytes of a sample: document, token, likelihood; beside a baseline also divergence, agreement, confidence.
+ALONE_SAMPLE, BESIDE_SAMPLE = 4 + 4 + 8, 4 + 4 + 8 + 8 + 1 + 4
 
 
 def baseline_cost(params: BaselineParams, shape: ModelShape, text: TextSize) -> Cost:
     """Forward, hidden states to disk, logits."""
+    if params.split == "selection":
+        text = on_selection(text)
     logits = text.positions * shape.vocabulary
     written = text.positions * (shape.hidden * FLOAT + ALONE_SAMPLE)
     work = (
@@ -39,6 +43,11 @@ def baseline_cost(params: BaselineParams, shape: ModelShape, text: TextSize) -> 
         )
     )
     return _cost(params, shape, text, work, heads=1, logits=ALONE_LOGITS, disk=written)
+
+
+def on_selection(text: TextSize) -> TextSize:
+    """What is measured where the selection windows are measured on in place of the evaluation windows."""
+    return replace(text, evaluation_tokens=text.selection_tokens, positions=text.selection_positions)
 
 
 def measure_cost(params: MeasureParams, shape: ModelShape, text: TextSize) -> Cost:

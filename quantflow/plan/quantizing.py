@@ -109,6 +109,9 @@ def quantizing_memory(shape: ModelShape, schemes: Sequence[Scheme], text: TextSi
     if states > SPILL_BYTES:
         states = hidden_bytes(shape, batch_rows(text.calibration_length, batch_tokens))
     grams = sum(width**2 for width in widths) * FLOAT
+    if any("awq" in scheme.method for scheme in schemes):
+        tokens = text.calibration_tokens
+        grams += sum(width * _sampled_tokens(width, tokens) for width in widths) * FLOAT
     copies = max(widths) ** 2 * FLOAT if len(_factorisations(schemes)) > 1 else 0
     running = activation_bytes(shape, text.calibration_length, batch_tokens)
     return states + block_bytes(shape) + grams + max(running, copies + rounding)
@@ -161,15 +164,19 @@ def _searches(shape: ModelShape, tokens: int) -> Work:
         linears = shape.units[unit]
         outputs, inputs = sum(out for out, _ in linears), linears[0][1]
         rows = ceil(outputs / ceil(outputs / SAMPLED_ROWS))
-        sampled = (
-            ceil(tokens / ceil(tokens / SAMPLED_TOKENS)) if inputs > SAMPLED_TOKENS and tokens else inputs
-        )
-        once = matmul(rows, inputs, sampled) + amounts(
+        once = matmul(rows, inputs, _sampled_tokens(inputs, tokens) or inputs) + amounts(
             rounding=rows * inputs, elementwise=SEARCH_PASSES * rows * inputs, call=CALLS_PER_SEARCH
         )
         once += fresh(rows, inputs, ROUNDING_TENSORS + SEARCH_PASSES)
         work += once.times(EXPONENTS)
     return work
+
+
+def _sampled_tokens(inputs: int, tokens: int) -> int:
+    """Tokens in the sample of a unit's input; 0 where the Gram matrix speaks for all of them."""
+    if not 0 < min(SAMPLED_TOKENS, tokens) < inputs:
+        return 0
+    return ceil(tokens / ceil(tokens / SAMPLED_TOKENS))
 
 
 def _folded_units(shape: ModelShape) -> list[str]:

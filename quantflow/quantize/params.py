@@ -75,10 +75,14 @@ class CheckParams(StageParams):
     Attributes:
         artifacts: Key of the recipe, e.g. `artifacts[0]` → the quantized artifact that it asks for.
         window_lengths: Key of the recipe → length of the windows it asks for, tokens.
+        keep: Names or patterns of units that every artifact keeps, of `sensitivity.keep`.
+        force: Names or patterns of units that no artifact may keep, of `sensitivity.force`.
     """
 
     artifacts: Mapping[str, PlannedArtifact]
     window_lengths: Mapping[str, int]
+    keep: tuple[str, ...] = ()
+    force: tuple[str, ...] = ()
 
 
 class QuantizeParams(StageParams):

@@ -22,7 +22,7 @@ from quantflow.measure.scoring import Rows, score_against
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
-from quantflow.model.units import kept_units, units_of
+from quantflow.model.units import units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
@@ -34,6 +34,7 @@ from quantflow.quantize.quantized_reader import QuantizedReader
 from quantflow.quantize.record import BlockRecords, report_notices
 from quantflow.quantize.sizes import SPILL_BYTES
 from quantflow.quantize.stage import calibration_batches, head_share
+from quantflow.sensitivity.kept import units_kept
 from quantflow.source.checkpoint import load_checkpoint
 
 READ_ONLY = 0o444
@@ -47,7 +48,8 @@ def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter
 
     Args:
         params: Scheme, kept units, device and size of batches.
-        inputs: Finished outputs of `source`, `data` and, as `codes`, `quantize`.
+        inputs: Finished outputs of `source`, `data` and, as `codes`, `quantize`; of `assignment` where kept
+            units were chosen.
         output: Where to write.
         reporter: Receives progress and events.
 
@@ -68,7 +70,7 @@ def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter
             output, RefineRecord(taken="plain", kl_plain=None, kl_refined=None, positions=0, forwards=0.0)
         )
         return
-    kept = kept_units(params.keep, decoder.family, decoder.num_blocks)
+    kept = units_kept(inputs, params.keep, decoder.family, decoder.num_blocks)
     quantized = frozenset(
         linear
         for unit, linears in units_of(decoder.family, decoder.num_blocks).items()

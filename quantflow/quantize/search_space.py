@@ -6,9 +6,10 @@ FINE_STEPS = (-0.1, -0.05, 0.05, 0.1)
 # Output rows that vote on the exponent, evenly spaced: the loss costs rows · in · min(in, tokens), and this
 # many rank the exponents well enough.
 SAMPLED_ROWS = 512
-# Calibration tokens that vote where a unit has more inputs than this; else the Gram matrix speaks for all of
-# them. A few tokens, the first of a text above all, are louder than the rest by orders of magnitude: 1,024
-# tokens of 16,384 chose other exponents for half of SmolLM2-135M's `down` units, and worse ones.
+# Calibration tokens that vote, at most, where a unit has more inputs than there are of them; else the Gram
+# matrix speaks for all. A few tokens, the first of a text above all, are louder than the rest by orders of
+# magnitude: 1,024 tokens of 16,384 chose other exponents for half of SmolLM2-135M's `down` units, and worse
+# ones.
 SAMPLED_TOKENS = 8192
 # Parts of a group's range tried by the clip and MSE searches; AutoAWQ stops at half the range too.
 SHRINKS = tuple(1 - 0.05 * step for step in range(11))

@@ -41,8 +41,12 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
         block_file(output, scheme.id, 0).parent.mkdir(parents=True, exist_ok=True)
     calibrates = any(scheme.method != "rtn" for scheme in params.candidates)
     products = getattr(torch, params.calibration_dtype)
+    scales = any("awq" in scheme.method for scheme in params.candidates)
+    searched = frozenset(fold.unit for fold in decoder.family.folds) if scales else frozenset[str]()
     opened = (
-        _calibrated(decoder, batches, products, reporter) if calibrates else _bare(decoder, records, reporter)
+        _calibrated(decoder, batches, products, searched, reporter)
+        if calibrates
+        else _bare(decoder, records, reporter)
     )
     with opened as (first, blocks):
         # What is read before the first block counts with it; after an interruption it has been counted.
@@ -77,7 +81,11 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
 
 @contextmanager
 def _calibrated(
-    decoder: StreamedDecoder, batches: list[torch.Tensor], products: torch.dtype, reporter: Reporter
+    decoder: StreamedDecoder,
+    batches: list[torch.Tensor],
+    products: torch.dtype,
+    searched: frozenset[str],
+    reporter: Reporter,
 ) -> Generator[tuple[int, Generator[CalibratedBlock]]]:
     progress = PassProgress(reporter)
     states = BlockPass(decoder, batches, progress, products, spill_bytes=SPILL_BYTES)
@@ -86,7 +94,7 @@ def _calibrated(
         what += f", going on after block {states.passed} of {decoder.num_blocks}"
     with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
         advance(states.passed * len(batches))
-        yield states.passed, calibrate_blocks(states, decoder.family.units, advance)
+        yield states.passed, calibrate_blocks(states, decoder.family.units, advance, searched)
 
 
 @contextmanager

@@ -62,7 +62,9 @@ class OnnxArtifact(Section):
             if idle.get(key) and getattr(self, key):
                 beside = "codes_from" if self.codes_from and key != "codes_from" else f"scheme {self.scheme}"
                 raise PydanticCustomError(
-                    "idle_in_onnx", "it does nothing with {beside}", {"key": key, "beside": beside}
+                    "idle_key",
+                    "it does nothing with {beside}",
+                    {"key": key, "beside": beside, "hint": "Remove it."},
                 )
         return self
 

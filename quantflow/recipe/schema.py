@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from quantflow.recipe.artifacts import Artifact, codes_are_there, names_are_unique
+from quantflow.recipe.criteria import KlMargin, PerplexityMargin
 from quantflow.recipe.data import Data
-from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, by_bits
 from quantflow.recipe.onnx import CensusRule, OnnxOptions
+from quantflow.recipe.publishing import Publish
+from quantflow.recipe.report import ReportOptions
 from quantflow.recipe.section import Name, Section
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
 from quantflow.runtime.catalogue import RuntimeName
-
-Margin = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Model(Section):
@@ -47,33 +47,8 @@ class Model(Section):
     )
 
 
-class PerplexityMargin(Section):
-    """What perplexity may lose."""
-
-    max_increase: Margin | None = Field(
-        default=None,
-        description="Largest relative increase of perplexity over the baseline, a fraction (0.03 is 3 %). "
-        f"Default: {by_bits(DEFAULT_MAX_INCREASE)}. What is not quantized never gets more than its default.",
-    )
-
-
-class KlMargin(Section):
-    """How far the distributions may move."""
-
-    max_mean: Margin | None = Field(
-        default=None,
-        description="Largest mean KL divergence of the artifact from the baseline, nats per token. "
-        f"Default: {by_bits(DEFAULT_MAX_MEAN_KL)}. What is not quantized never gets more than its default.",
-    )
-    runtime: Literal["torch"] | None = Field(
-        default=None,
-        description="Runtime to measure KL in where that of the other measurements gives a lower bound only: "
-        "torch. Default: null, `runtime.name`.",
-    )
-
-
 class Gate(Section):
-    """What an artifact has to keep to pass; every criterion counts."""
+    """What an artifact has to keep to pass; every criterion counts that is not said to advise only."""
 
     perplexity: PerplexityMargin = Field(
         default=PerplexityMargin(),
@@ -95,17 +70,6 @@ class Gate(Section):
     census: CensusRule = Field(
         default=CensusRule(),
         description="Whether every unit of an ONNX artifact has to run as it is stored.",
-    )
-
-
-class ReportOptions(Section):
-    """What the report says beside the results."""
-
-    title: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=200,
-        description="Title of the report. Default: null, the recipe's name.",
     )
 
 
@@ -160,12 +124,17 @@ class Recipe(Section):
         tuple[Artifact, ...], AfterValidator(names_are_unique), AfterValidator(codes_are_there)
     ] = Field(min_length=1, strict=False, description="The models to make, one or more.")
     gate: Gate = Field(
-        default=Gate(), description="What an artifact has to keep to pass; every criterion counts."
+        default=Gate(),
+        description="What an artifact has to keep to pass; every criterion counts that is not said to advise "
+        "only.",
     )
     report: ReportOptions = Field(
         default=ReportOptions(), description="What the report says beside the results."
     )
     runtime: Runtime = Field(default=Runtime(), description="Where and how models are run to be measured.")
+    publish: Publish | None = Field(
+        default=None, description="Where artifacts go that may leave. Default: null, nowhere."
+    )
 
     _path: Path = PrivateAttr(default=Path("recipe.yaml"))
     _places: Mapping[str, str] = PrivateAttr(default_factory=dict)

@@ -86,10 +86,7 @@ def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:
         message, hint = detail["msg"], "Each artifact has a folder of its own: give each its own name."
     elif kind == "idle_key":
         loc = (*loc, context["key"])
-        message, hint = detail["msg"], "Remove it, or set method to gptq."
-    elif kind == "idle_in_onnx":
-        loc = (*loc, context["key"])
-        message, hint = detail["msg"], "Remove it."
+        message, hint = detail["msg"], context.get("hint", "Remove it, or set method to gptq.")
     elif kind == "unfit_codes":
         loc = (*loc, context["index"], "codes_from")
         message, hint = detail["msg"], "Name an awq or gptq artifact of 4 bits in groups."

@@ -26,6 +26,12 @@ def size(number: int | None) -> str:
     return f"{number} bytes" if unit == 0 else f"{value:.3g} {_BYTE_UNITS[unit]}"
 
 
+def byte_scale(largest: int) -> tuple[int, str]:
+    """Bytes of the decimal unit that suits the largest of several sizes, and its name: `(10**6, "MB")`."""
+    power = min(max(len(str(largest)) - 1, 0) // 3, len(_BYTE_UNITS) - 1)
+    return 1000**power, _BYTE_UNITS[power]
+
+
 def perplexity(value: float | None) -> str:
     """A perplexity: `11.482`."""
     return _fixed(value, 3)

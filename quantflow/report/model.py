@@ -12,6 +12,10 @@ from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
+from quantflow.report.decision import Decision
+from quantflow.report.wording import Language
+from quantflow.sensitivity.assignment import AssignmentRecord
+from quantflow.sensitivity.record import ScanRecord
 
 
 class _Part(BaseModel):
@@ -49,12 +53,15 @@ class ArtifactReport(_Part):
         scheme: How its quantized weights are stored.
         kept_units: Units of the blocks that stay in the model's own type, e.g. `model.layers.0.down`.
         bytes: Size of its files together; None where it was not made.
+        digest: SHA-256 of its quantflow.json, which holds those of all its other files; likewise.
         verdict: The gate's verdict, the worst of its criteria's.
         measurements: Measured of what was read back from disk; None where it was not.
         yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
         census: What every unit of an ONNX artifact really runs as; None for others.
+        sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
+        assignment: Which units are spared and why; None where none were to be chosen.
     """
 
     name: str
@@ -63,11 +70,14 @@ class ArtifactReport(_Part):
     scheme: Scheme
     kept_units: tuple[str, ...] = ()
     bytes: int | None
+    digest: str | None = None
     verdict: Verdict
     measurements: Measurement | None
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
     census: Census | None = None
+    sensitivity: ScanRecord | None = None
+    assignment: AssignmentRecord | None = None
 
 
 class BaselineReport(_Part):
@@ -119,6 +129,26 @@ class DataReport(_Part):
         return cls(accounting=accounting, slices=slices)
 
 
+class TrendPoint(_Part):
+    """An artifact in an earlier run of the recipe.
+
+    Attributes:
+        run_id: The run.
+        started: ISO 8601, UTC.
+        artifact: The artifact's name.
+        verdict: The gate's.
+        perplexity_increase: Relative, a fraction.
+        kl_mean: Mean KL, nats per token.
+    """
+
+    run_id: str
+    started: str
+    artifact: str
+    verdict: Verdict
+    perplexity_increase: float | None
+    kl_mean: float | None
+
+
 class Report(_Part):
     """A run's verdict and the evidence for it.
 
@@ -127,6 +157,7 @@ class Report(_Part):
         run_id: The run's own name, also the report's folder.
         recipe: Name of the recipe.
         title: Title for people: the recipe's `report.title`, else its name.
+        language: What report.html is written in; report.json is in English.
         verdict: The worst of the artifacts' verdicts; error, too, where any stage failed.
         exit_code: What the command exits with: 0 pass, 1 fail, 2 error, 3 inconclusive.
         reason: Why this verdict, in plain words.
@@ -136,12 +167,15 @@ class Report(_Part):
         data: What it was judged on; None in a run that ended before.
         events: What changed the result, or may have, without being asked for.
         provenance: Versions, hashes, machine, times: what it takes to do the same again.
+        decisions: What people decided about these very bytes.
+        trend: The last runs of the recipe before this one, the oldest first.
     """
 
     schema_version: Literal[1] = 1
     run_id: str
     recipe: str
     title: str
+    language: Language = "en"
     verdict: Verdict
     exit_code: int
     reason: str
@@ -151,3 +185,5 @@ class Report(_Part):
     data: DataReport | None
     events: tuple[Event, ...]
     provenance: Mapping[str, JsonValue]
+    decisions: tuple[Decision, ...] = ()
+    trend: tuple[TrendPoint, ...] = ()

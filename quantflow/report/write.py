@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,15 +31,27 @@ def write_report(report: Report, folder: Path) -> None:
         StoreError: The folder cannot be written.
         ValueError: A figure is not finite, which JSON cannot say and a report must not.
     """
-    content, page = report_json(report), render_html(report)
+    write_files({JSON_FILE: report_json(report), HTML_FILE: render_html(report)}, folder)
+
+
+def write_files(contents: Mapping[str, str], folder: Path) -> None:
+    """Write files into a folder, all or none; what the folder has of other names stays.
+
+    Args:
+        contents: Name → text.
+        folder: Appears when all are whole; if it is there, files of these names are replaced.
+
+    Raises:
+        StoreError: The folder cannot be written.
+    """
     fresh = folder.with_name(f".{folder.name}{_FRESH}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _sweep(folder.parent)
         try:
             fresh.mkdir()
-            _write(fresh / JSON_FILE, content.encode())
-            _write(fresh / HTML_FILE, page.encode("utf-8", errors="replace"))
+            for name, content in contents.items():
+                _write(fresh / name, content.encode("utf-8", errors="replace"))
             _put(fresh, folder)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -48,6 +61,20 @@ def write_report(report: Report, folder: Path) -> None:
             where=str(folder),
             hint=f"What it reports on is done and kept. {remedy(error)}".strip(),
         ) from error
+
+
+def put_file(path: Path, content: str) -> None:
+    """Write one file, whole or not at all: others may read it at any time.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}{_FRESH}")
+    try:
+        _write(fresh, content.encode("utf-8", errors="replace"))
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def report_json(report: Report) -> str:

@@ -13,7 +13,7 @@ from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import RuntimeInfo
 from quantflow.measure.serving import Serving
 from quantflow.measure.speed_value import MemoryOf, MemoryValue, Pace, SpeedAt, SpeedValue
-from tests.gate.test_gate import ALONE, PARAMS, VOCABULARY, pair
+from tests.gate.test_gate import PARAMS, asked, pair
 
 INFO = RuntimeInfo(name="vllm", version="0.32.0", device="cpu", dtype="bfloat16", options={})
 
@@ -109,7 +109,7 @@ def judged_bound(kl: float, **more: object) -> tuple[CriterionResult, Verdict]:
     """The KL criterion, and the artifact's verdict, where only a lower bound of KL was measured."""
     baseline, measured = pair(kl=kl, kl_spread=0.002)
     bounded = replace(measured, kl=None, kl_at_least=measured.kl)
-    result = judge(PARAMS, measured.document, baseline, bounded, ALONE, VOCABULARY, **more)  # type: ignore[arg-type]
+    result = judge(PARAMS, asked(measured.document), baseline, bounded, **more)  # type: ignore[arg-type]
     return next(c for c in result.criteria if c.name == "kl"), result.verdict
 
 
@@ -140,21 +140,14 @@ def test_kl_of_other_positions_is_not_taken() -> None:
 
 def test_no_kl_at_all_is_an_error_and_not_a_pass() -> None:
     baseline, measured = pair()
-    result = judge(PARAMS, measured.document, baseline, replace(measured, kl=None), ALONE, VOCABULARY)
+    result = judge(PARAMS, asked(measured.document), baseline, replace(measured, kl=None))
     assert result.verdict is Verdict.ERROR
 
 
 def test_an_artifact_that_is_too_slow_does_not_pass_on_its_quality() -> None:
     baseline, measured = pair(delta_spread=0.001)
-    slow = PARAMS.model_copy(update={"speed": SpeedMargin(min_speedup=2.0, metric="throughput")})
-    result = judge(
-        slow,
-        measured.document,
-        baseline,
-        measured,
-        ALONE,
-        VOCABULARY,
-        serving=serving(1.3, 1.3, 1.31),
-    )
+    margin = SpeedMargin(min_speedup=2.0, metric="throughput")
+    slow = serving_criteria("int4", serving(1.3, 1.3, 1.31), margin, None)
+    result = judge(PARAMS, asked(measured.document), baseline, measured, others=slow)
     assert [c.verdict for c in result.criteria] == [Verdict.PASS, Verdict.PASS, Verdict.FAIL]
     assert result.verdict is Verdict.FAIL

@@ -13,6 +13,10 @@ from transformers import AutoModelForCausalLM
 
 # Its own default asks for more workers than a machine of two cores has.
 gptqmodel._default_cpu_workers = lambda: 2
+COMPUTES_IN = {"TorchAtenAwqLinear": "bfloat16"}
+"""Kernels that compute in another type than their model has. This one is torch's own for packed int4, which
+takes scales and zero points in bfloat16: a layer of the float16 model came out 0.3 % off, where rounding to
+bfloat16 costs 0.16 % and to float16 0.03 %."""
 
 
 def load(folder: str, loader: str) -> Any:
@@ -34,7 +38,8 @@ def said(artifact: Mapping[str, Any], new_tokens: int) -> dict[str, Any]:
             targets.append(log_p.gather(-1, row[0, 1:, None]).squeeze(-1).tolist())
             whole = model.generate(input_ids=row, max_new_tokens=new_tokens, do_sample=False)
             greedy.append(whole[0, len(ids) :].tolist())
-        dtype = str(model.dtype).removeprefix("torch.")
+        kernels = {type(module).__name__ for module in model.modules()} & COMPUTES_IN.keys()
+        dtype = COMPUTES_IN[kernels.pop()] if kernels else str(model.dtype).removeprefix("torch.")
         return {"targets": targets, "greedy": greedy, "dtype": dtype}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,110 @@
+"""`quantflow approve` and `quantflow waive`: a person's decision, on record with the bytes it is about."""
+
+import getpass
+import os
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quantflow.errors import RecipeError
+from quantflow.gate.verdict import Verdict
+from quantflow.history.database import opened
+from quantflow.history.entries import put_decision
+from quantflow.pipeline.store import WORKSPACE
+from quantflow.report.decision import Decision
+from quantflow.report.model import Report
+from quantflow.report.read import find_report, load_report
+from quantflow.report.write import write_report
+
+RUN = Annotated[str, typer.Argument(help="Run id, `latest`, `latest:RECIPE`, or folder of a report.")]
+BY = Annotated[str | None, typer.Option("--by", help="Who decides. Default: the user's name here.")]
+
+
+def approve(
+    run: RUN,
+    reason: Annotated[str, typer.Option("--reason", help="Why, in a sentence.")],
+    by: BY = None,
+) -> int:
+    """Approve what a run made; no verdict changes."""
+    folder = find_report(run, Path.cwd())
+    report = load_report(folder)
+    if not any(artifact.digest for artifact in report.artifacts):
+        raise RecipeError("the run made no artifact that could be approved", where=report.run_id)
+    _decide(folder, report, _decision("approval", report, reason, by))
+    return 0
+
+
+def waive(
+    run: RUN,
+    criterion: Annotated[
+        str, typer.Option("--criterion", help="Criterion that is waived, as in the recipe's gate.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Why, in a sentence.")],
+    until: Annotated[
+        str, typer.Option("--until", metavar="DATE", help="Last day on which it holds, e.g. 2027-01-31.")
+    ],
+    by: BY = None,
+) -> int:
+    """Waive a criterion that a run's artifacts miss, until a day; the verdict stays what it is."""
+    folder = find_report(run, Path.cwd())
+    report = load_report(folder)
+    missed = sorted({c.name for c in report.criteria if c.required and c.verdict is not Verdict.PASS})
+    if criterion not in missed:
+        raise RecipeError(
+            f"the run does not miss a criterion {criterion!r}",
+            where="--criterion",
+            hint=f"It misses: {', '.join(missed) or 'none'}.",
+        )
+    decision = _decision("waiver", report, reason, by, criterion=criterion, until=_day(until))
+    _decide(folder, report, decision)
+    return 0
+
+
+def _day(text: str) -> date:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError as error:
+        raise RecipeError(f"{text!r} is no date", where="--until", hint="Write 2027-01-31.") from error
+    if day < datetime.now().astimezone().date():
+        raise RecipeError("the day has passed", where="--until")
+    return day
+
+
+def _decision(kind: str, report: Report, reason: str, by: str | None, **more: object) -> Decision:
+    if not reason.strip():
+        raise RecipeError("a decision needs a reason", where="--reason")
+    return Decision.model_validate(
+        {
+            "kind": kind,
+            "run_id": report.run_id,
+            "recipe": report.recipe,
+            "by": by or _user(),
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "reason": reason,
+            "digests": {a.name: a.digest for a in report.artifacts if a.digest},
+            **more,
+        }
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # a container's user without a name
+        raise RecipeError(
+            "nothing says who decides", where="--by", hint="Name a person: --by NAME."
+        ) from error
+
+
+def _decide(folder: Path, report: Report, decision: Decision) -> None:
+    """The history first: a decision that only a report shows could be written by anyone."""
+    with opened(Path.cwd() / WORKSPACE) as connection:
+        put_decision(connection, decision)
+    write_report(report.model_copy(update={"decisions": (*report.decisions, decision)}), folder.resolve())
+    what = (
+        "Approved" if decision.criterion is None else f"Waived until {decision.until}: {decision.criterion}"
+    )
+    print(f"{what}, by {decision.by}, of run {report.run_id}. Its verdict stays {report.verdict.value}.")
+    print(f"Report: {os.path.relpath(folder)}/report.html")

@@ -1,0 +1,1 @@
+"""Runs and artifacts side by side, paired where they were measured at the same positions."""

@@ -1,0 +1,105 @@
+"""The criteria under `kl`: the mean of KL(baseline ‖ artifact), its 99 % quantile, how often both agree."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from quantflow.gate.decide import Criterion, decide, error, not_finite, nothing
+from quantflow.gate.result import CriterionResult
+from quantflow.gate.statistics import needed_clusters, quantile_estimate, ratio_estimate
+from quantflow.measure.measurement import Samples
+
+TAIL = 0.99
+"""The quantile of `max_p99`."""
+
+RULE_OF_THREE = 3.0
+"""−ln 0.05: of n positions without an event the 95 % bound of its probability is 3 / n (Hanley &
+Lippman-Hand 1983)."""
+
+_NO_KL = "The measurement holds no KL, so this criterion has nothing to judge."
+
+
+def _nats(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.4g} %"
+
+
+MEAN = Criterion("kl", "kl_mean", "Mean KL in nats per token is", _nats)
+P99 = Criterion("kl", "kl_p99", "The 99 % quantile of KL in nats per token is", _nats)
+TOP1 = Criterion(
+    "kl", "top1_agreement", "The share of positions at which the likeliest token differs is", _percent
+)
+
+
+def kl_criterion(artifact: str, measured: Samples, max_mean_kl: float) -> CriterionResult:
+    """Judge the mean KL(baseline ‖ artifact) over all scored positions.
+
+    Args:
+        artifact: Name of the artifact.
+        measured: Samples of the artifact.
+        max_mean_kl: Margin, nats per token.
+    """
+    unusable = _unusable(artifact, MEAN, measured, max_mean_kl)
+    if unusable is not None or measured.kl is None:
+        return unusable or error(artifact, MEAN, max_mean_kl, _NO_KL)
+    estimate = ratio_estimate(measured.document, measured.kl, skewed=True)
+    return decide(artifact, MEAN, estimate, max_mean_kl, value=estimate.value)
+
+
+def kl_p99_criterion(artifact: str, measured: Samples, max_p99: float) -> CriterionResult:
+    """Judge the 99 % quantile of the KL over all scored positions.
+
+    Args:
+        artifact: Name of the artifact.
+        measured: Samples of the artifact.
+        max_p99: Margin, nats per token.
+    """
+    unusable = _unusable(artifact, P99, measured, max_p99)
+    if unusable is not None or measured.kl is None:
+        return unusable or error(artifact, P99, max_p99, _NO_KL)
+    estimate = quantile_estimate(measured.document, measured.kl, TAIL)
+    # More documents narrow the share of positions beyond the margin, which is to be told from 1 %.
+    beyond = ratio_estimate(measured.document, (measured.kl > max_p99).astype(np.float64))
+    return decide(
+        artifact,
+        P99,
+        estimate,
+        max_p99,
+        value=estimate.value,
+        needed=needed_clusters(beyond, 1 - TAIL),
+    )
+
+
+def top1_criterion(artifact: str, measured: Samples, min_agreement: float) -> CriterionResult:
+    """Judge the share of positions at which baseline and artifact find the same token likeliest.
+
+    Args:
+        artifact: Name of the artifact.
+        measured: Samples of the artifact.
+        min_agreement: Smallest acceptable share, a fraction.
+    """
+    margin = 1 - min_agreement
+    if measured.top1 is None:
+        reason = "The measurement does not say which tokens are likeliest, so there is nothing to judge."
+        return error(artifact, TOP1, margin, reason)
+    if measured.top1.size == 0:
+        return nothing(artifact, TOP1, margin)
+    estimate = ratio_estimate(measured.document, (~measured.top1).astype(np.float64))
+    if estimate.value == 0:  # no spread is seen where nothing differs
+        estimate = replace(estimate, ci_high=RULE_OF_THREE / estimate.n)
+    return decide(artifact, TOP1, estimate, margin, value=1 - estimate.value)
+
+
+def _unusable(
+    artifact: str, criterion: Criterion, measured: Samples, margin: float
+) -> CriterionResult | None:
+    """The result where there is nothing to judge, or nothing that can be."""
+    if measured.kl is None:
+        return error(artifact, criterion, margin, _NO_KL)
+    if measured.kl.size == 0:
+        return nothing(artifact, criterion, margin)
+    problem = not_finite("The KL", measured.kl)
+    return None if problem is None else error(artifact, criterion, margin, problem)

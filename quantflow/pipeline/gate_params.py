@@ -1,0 +1,37 @@
+"""From a recipe's gate to the parameters of the gate stage of one artifact."""
+
+from quantflow.gate.params import GateParams, SliceMargin
+from quantflow.pipeline.serving import memory_margins, speed_margin
+from quantflow.recipe.artifacts import Artifact
+from quantflow.recipe.margins import margins
+from quantflow.recipe.schema import Recipe
+
+
+def gate_params(recipe: Recipe, artifact: Artifact) -> GateParams:
+    """Everything that one artifact is held to.
+
+    Args:
+        recipe: A loaded recipe.
+        artifact: One of its artifacts.
+    """
+    limits, perplexity, kl = margins(recipe, artifact), recipe.gate.perplexity, recipe.gate.kl
+    return GateParams(
+        artifact=artifact.name,
+        max_increase=limits.max_increase,
+        max_mean_kl=limits.max_mean_kl,
+        perplexity_required=perplexity.required,
+        perplexity_slices=tuple(
+            SliceMargin(slice=entry.slice, margin=entry.max_increase, required=entry.required)
+            for entry in perplexity.slices
+        ),
+        kl_required=kl.required,
+        kl_slices=tuple(
+            SliceMargin(slice=entry.slice, margin=entry.max_mean, required=entry.required)
+            for entry in kl.slices
+        ),
+        max_p99=kl.max_p99,
+        min_top1_agreement=kl.min_top1_agreement,
+        speed=speed_margin(recipe),
+        memory=memory_margins(recipe),
+        census_required=recipe.gate.census.required,
+    )

@@ -1,0 +1,98 @@
+"""What became of several recipes run one after another, and the page that sums it up."""
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from pydantic import BaseModel, ConfigDict
+
+from quantflow.gate.verdict import Verdict
+from quantflow.report.figures import seconds, size
+from quantflow.report.measures import show_change
+from quantflow.report.model import Report
+from quantflow.report.write import HTML_FILE, write_files
+
+SUMMARIES = "summaries"
+SUMMARY_FILE = "summary.json"
+PAGE = "index.html"
+
+
+class RecipeOutcome(BaseModel):
+    """What became of one recipe.
+
+    Attributes:
+        recipe: The file, as given.
+        run_id: Its run; None where there is no report.
+        verdict: The run's verdict; `error` where there is none.
+        exit_code: What `quantflow run` of this recipe alone would have ended with.
+        reason: Why, in plain words.
+        seconds: Wall time.
+        report: Folder of its report, absolute; None where there is none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    recipe: str
+    run_id: str | None = None
+    verdict: Verdict
+    exit_code: int
+    reason: str
+    seconds: float
+    report: str | None = None
+
+
+class Batch(BaseModel):
+    """What became of all.
+
+    Attributes:
+        batch_id: Name of the batch, and of its summary's folder.
+        started: ISO 8601, UTC.
+        exit_code: The worst of the recipes'.
+        outcomes: One for each recipe, in the order given.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batch_id: str
+    started: str
+    exit_code: int
+    outcomes: tuple[RecipeOutcome, ...]
+
+
+def write_batch(batch: Batch, reports: Mapping[str, Report], folder: Path) -> Path:
+    """Write `reports/summaries/<batch id>/index.html` and summary.json; returns the page.
+
+    Args:
+        batch: What became of each recipe.
+        reports: Run id → its report.
+        folder: Where `reports/` lies.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    place = folder / "reports" / SUMMARIES / batch.batch_id
+    links = {
+        outcome.run_id: os.path.relpath(Path(outcome.report) / HTML_FILE, place)
+        for outcome in batch.outcomes
+        if outcome.report is not None
+    }
+    page = _template().render(batch=batch, reports=reports, links=links)
+    write_files({SUMMARY_FILE: batch.model_dump_json(indent=2) + "\n", PAGE: page}, place)
+    return place / PAGE
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("quantflow.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(size=size, seconds=seconds)
+    environment.globals.update(show_change=show_change)
+    return environment.get_template("batch.html.j2")

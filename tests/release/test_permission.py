@@ -1,0 +1,55 @@
+"""Who may publish: a pass, or a waiver that holds for every criterion missed, with an approval beside it."""
+
+from datetime import date
+
+from quantflow.gate.verdict import Verdict
+from quantflow.release.permission import refusal
+from quantflow.report.decision import Decision
+from quantflow.report.model import Report
+from tests.history.test_history import decision
+from tests.report.samples import artifact, report
+
+TODAY = date(2026, 11, 30)
+APPROVAL = decision(kind="approval", criterion=None, until=None)
+
+
+def why(*verdicts: Verdict, decisions: tuple[Decision, ...] = (), today: date = TODAY) -> str | None:
+    found: Report = report(*verdicts)
+    made = artifact(found.verdict, digest=f"{1:064x}")
+    return refusal(found.model_copy(update={"decisions": decisions}), made, today)
+
+
+def test_a_pass_may_be_published() -> None:
+    assert why(Verdict.PASS, Verdict.PASS) is None
+
+
+def test_a_failure_may_not() -> None:
+    assert why(Verdict.PASS, Verdict.FAIL) == "its verdict is fail, and no waiver holds for: kl"
+
+
+def test_a_waiver_needs_an_approval_and_an_approval_a_waiver() -> None:
+    assert why(Verdict.PASS, Verdict.FAIL, decisions=(decision(),)) == (
+        "what it misses is waived, but nobody has approved the run"
+    )
+    assert why(Verdict.PASS, Verdict.FAIL, decisions=(APPROVAL,)) is not None
+    assert why(Verdict.PASS, Verdict.FAIL, decisions=(decision(), APPROVAL)) is None
+
+
+def test_every_criterion_missed_has_to_be_waived() -> None:
+    given = (decision(), APPROVAL)
+    assert why(Verdict.INCONCLUSIVE, Verdict.FAIL, decisions=given) == (
+        "its verdict is fail, and no waiver holds for: perplexity"
+    )
+
+
+def test_a_waiver_holds_until_its_day_and_for_its_bytes() -> None:
+    given = (decision(until=date(2026, 11, 30)), APPROVAL)
+    assert why(Verdict.PASS, Verdict.FAIL, decisions=given) is None
+    assert why(Verdict.PASS, Verdict.FAIL, decisions=given, today=date(2026, 12, 1)) is not None
+    other = (decision(digests={"int4-awq": "0" * 64}), APPROVAL)
+    assert why(Verdict.PASS, Verdict.FAIL, decisions=other) is not None
+
+
+def test_nothing_waives_an_error() -> None:
+    given = (decision(), decision(criterion="perplexity"), APPROVAL)
+    assert why(Verdict.ERROR, Verdict.FAIL, decisions=given) == "its verdict is error, which nothing waives"

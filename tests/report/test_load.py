@@ -1,0 +1,75 @@
+"""A run's report is found by what people know of it, read back, and rendered again without computing."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quantflow.cli import app
+from quantflow.errors import RecipeError, StoreError
+from quantflow.gate.verdict import Verdict
+from quantflow.report.html import render_html
+from quantflow.report.load import find_report, load_report
+from quantflow.report.write import write_report
+from tests.report.samples import report
+
+RUN = "20261130T051237Z-4f9a01"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_report(report(Verdict.FAIL, Verdict.PASS), tmp_path / "reports" / "quickstart" / RUN)
+    write_report(
+        report(Verdict.PASS, Verdict.PASS), tmp_path / "reports" / "other" / "20261130T060000Z-aaaaaa"
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "known", [RUN, "20261130T05", f"reports/quickstart/{RUN}", f"reports/quickstart/{RUN}/report.json"]
+)
+def test_a_report_is_found_by_run_beginning_folder_or_file(place: Path, known: str) -> None:
+    assert find_report(known, place) == place / "reports" / "quickstart" / RUN
+
+
+@pytest.mark.parametrize("unknown", ["2027", "*", "", ".", "reports"])
+def test_what_is_no_run_is_refused(place: Path, unknown: str) -> None:
+    with pytest.raises(RecipeError, match="there is no report of such a run"):
+        find_report(unknown, place)
+
+
+def test_a_beginning_of_several_is_not_guessed_at(place: Path) -> None:
+    with pytest.raises(RecipeError, match="several runs begin like this") as raised:
+        find_report("20261130", place)
+    assert RUN in raised.value.hint and "aaaaaa" in raised.value.hint
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"schema_version": 2}', "not json", "\x00"])
+def test_a_file_that_is_no_report_is_refused_with_its_place(place: Path, content: str) -> None:
+    path = place / "reports" / "quickstart" / RUN / "report.json"
+    path.write_text(content)
+    with pytest.raises(StoreError, match="not a report that this version can read") as raised:
+        load_report(path.parent)
+    assert raised.value.where == str(path)
+
+
+def test_the_command_renders_the_same_page_again(place: Path) -> None:
+    page = place / "reports" / "quickstart" / RUN / "report.html"
+    before = page.read_bytes()
+    page.write_text("an older page")
+    result = CliRunner().invoke(app, ["report", RUN])
+    assert result.exit_code == 0 and result.output == f"Report: {page}\n"
+    assert page.read_bytes() == before
+
+
+def test_the_command_renders_another_language_elsewhere_and_leaves_the_run_s_own(place: Path) -> None:
+    own = place / "reports" / "quickstart" / RUN
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    assert CliRunner().invoke(app, ["report", RUN, "--language", "zh", "--output", "zh"]).exit_code == 0
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
+    chinese = load_report(place / "zh")
+    assert (place / "zh" / "report.html").read_text() == render_html(chinese)
+    ours, theirs = (json.loads((folder / "report.json").read_text()) for folder in (place / "zh", own))
+    assert {key for key in ours if ours[key] != theirs[key]} == {"language"}
