@@ -1,4 +1,4 @@
-"""ONNX artifacts of the tiny Llama: what torch says, what ONNX Runtime says, and what stands in the folder."""
+"""ONNX artifacts of the tiny Llama: what torch says, what ONNX Runtime says, what stands in the folder."""
 
 import json
 import re
