@@ -47,7 +47,7 @@ class InputCollector:
         self._gram = torch.zeros(size, size, dtype=torch.float32, device=device)
         self._sum_abs = torch.zeros(size, dtype=torch.float32, device=device)
         self._tokens = 0
-        self._sampled = _one_of_every(math.ceil(tokens / SAMPLED_TOKENS), tokens)
+        self._sampled = one_of_every(math.ceil(tokens / SAMPLED_TOKENS), tokens)
         samples = searched and size > min(SAMPLED_TOKENS, tokens)
         self._sample = torch.empty(len(self._sampled), size, device=device) if samples else None
         self._handle = linear.register_forward_pre_hook(self._collect)
@@ -85,7 +85,7 @@ class InputCollector:
         self._tokens += x.shape[0]
 
 
-def _one_of_every(many: int, tokens: int) -> Tensor:
+def one_of_every(many: int, tokens: int) -> Tensor:
     """Positions drawn at random, one of each stretch of `many` tokens, the same ones every time.
 
     Evenly spaced ones would fall on the first token of every window, or on none, where lengths divide.

@@ -10,6 +10,9 @@ from quantflow.errors import QuantizationError
 
 LARGEST_CODE = 127
 """Of a weight: −128 is left out, so that the codes lie evenly around zero."""
+LARGEST_REDUCED_CODE = 64
+"""Of a weight that is reduced: twice 255 · 64 fits the 16 bits in which processors without VNNI add up two
+products of unsigned and signed 8 bits, twice 255 · 127 does not."""
 LARGEST_INPUT, LARGEST_REDUCED_INPUT = 255, 127
 """Largest code of an input, and of one that is reduced: twice 127 · 127 fits the 16 bits in which processors
 without VNNI add up two products of unsigned and signed 8 bits, twice 255 · 127 does not."""
@@ -99,12 +102,15 @@ class Int8Linear:
             raise ValueError(f"codes, scales, floating channels and their weight are {dtypes}")
 
 
-def int8_weight(weight: Tensor, floating_channels: Tensor | None = None) -> Int8Linear:
-    """Round a weight to the nearest of 255 codes that span each output's range, inputs left as they are.
+def int8_weight(
+    weight: Tensor, floating_channels: Tensor | None = None, largest_code: int = LARGEST_CODE
+) -> Int8Linear:
+    """Round a weight to the nearest of the codes that span each output's range, inputs left as they are.
 
     Args:
         weight: Floating-point `[out, in]`.
         floating_channels: int64 `[k]`, ascending: input channels to leave out; None for none.
+        largest_code: `LARGEST_CODE`, or `LARGEST_REDUCED_CODE`.
 
     Raises:
         QuantizationError: The weight is not finite.
@@ -116,8 +122,8 @@ def int8_weight(weight: Tensor, floating_channels: Tensor | None = None) -> Int8
     largest = rest.abs().amax(dim=1)
     if not bool(torch.isfinite(largest).all()):
         raise QuantizationError("holds NaN or infinite weights")
-    scales = (largest / LARGEST_CODE).clamp_(min=SMALLEST_SCALE)
-    codes = torch.round(rest / scales.unsqueeze(1)).clamp_(-LARGEST_CODE, LARGEST_CODE)
+    scales = (largest / largest_code).clamp_(min=SMALLEST_SCALE)
+    codes = torch.round(rest / scales.unsqueeze(1)).clamp_(-largest_code, largest_code)
     return Int8Linear(codes.to(torch.int8), scales, None, channels, floating)
 
 

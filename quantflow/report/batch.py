@@ -12,6 +12,7 @@ from quantflow.gate.verdict import Verdict
 from quantflow.report.figures import seconds, size
 from quantflow.report.measures import show_change
 from quantflow.report.model import Report
+from quantflow.report.wording import load_wording
 from quantflow.report.write import HTML_FILE, write_files
 
 SUMMARIES = "summaries"
@@ -94,5 +95,5 @@ def _template() -> Template:
         keep_trailing_newline=True,
     )
     environment.filters.update(size=size, seconds=seconds)
-    environment.globals.update(show_change=show_change)
+    environment.globals.update(show_change=show_change, t=load_wording("en"))
     return environment.get_template("batch.html.j2")

@@ -6,6 +6,7 @@ from quantflow.gate.criteria import CriterionResult
 from quantflow.report.figures import size
 from quantflow.report.measures import show_change, show_sample, show_value
 from quantflow.report.model import Report
+from quantflow.report.wording import load_wording
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
 MARKS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "error": "⛔"}
@@ -55,6 +56,7 @@ def escape(text: str) -> str:
 
 
 def _row(criterion: CriterionResult) -> str:
+    words = load_wording("en")  # machines' pages are in one language, whatever the report's is
     name = criterion.metric if criterion.slice == "all" else f"{criterion.metric}, {criterion.slice}"
     interval = "–"
     if criterion.ci_low is not None and criterion.ci_high is not None:
@@ -63,12 +65,12 @@ def _row(criterion: CriterionResult) -> str:
     cells = (
         escape(criterion.artifact),
         escape(name) + ("" if criterion.required else " (advisory)"),
-        show_value(criterion, criterion.baseline),
-        show_value(criterion, criterion.value),
+        show_value(criterion, criterion.baseline, words),
+        show_value(criterion, criterion.value, words),
         show_change(criterion, criterion.delta),
         interval,
         show_change(criterion, criterion.margin),
-        escape(show_sample(criterion)),
+        escape(show_sample(criterion, words)),
         f"{MARKS[criterion.verdict]} {criterion.verdict.value}",
     )
     return f"| {' | '.join(cells)} |"
