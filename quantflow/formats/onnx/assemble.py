@@ -21,7 +21,8 @@ from quantflow.formats.onnx.folded import fold_into, folded_by_artifact
 from quantflow.formats.onnx.graph_file import GraphFile, write_graph
 from quantflow.formats.onnx.linears import GraphLinear
 from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE, OnnxAssembleParams
-from quantflow.formats.onnx.rewrite import Int8Plan, Planned, rewrite
+from quantflow.formats.onnx.plans import Int8Plan, Planned
+from quantflow.formats.onnx.rewrite import rewrite
 from quantflow.formats.onnx.values import Latest, given_codes, rounded_by_block, rounded_per_channel
 from quantflow.formats.read import open_artifact
 from quantflow.model.build import family_at
@@ -166,7 +167,7 @@ def _expectation(
         before = units.get(linear.unit)
         units[linear.unit] = ExpectedUnit(
             kept=kept,
-            products=(*(before.products if before else ()), linear.weight.removesuffix(".weight")),
+            products=(*(before.products if before else ()), linear.stem),
             floating_channels=floating,
             elements=linear.elements + (before.elements if before else 0),
             floating_elements=(linear.elements if kept else floating * linear.outputs)

@@ -57,6 +57,11 @@ class GraphLinear:
     outputs: int
 
     @property
+    def stem(self) -> str:
+        """What the names of all its constants begin with, e.g. `model.layers.0.attn.o_proj.MatMul`."""
+        return self.weight.removesuffix(".weight")
+
+    @property
     def elements(self) -> int:
         """Weights that it holds."""
         return self.inputs * self.outputs

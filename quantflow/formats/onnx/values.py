@@ -10,7 +10,7 @@ from quantflow.errors import QuantizationError
 from quantflow.formats.codes_reader import CodesReader
 from quantflow.formats.onnx.graph_file import GraphFile
 from quantflow.formats.onnx.linears import GraphLinear, Part
-from quantflow.formats.onnx.rewrite import Int8Plan, NBitsPlan, Planned
+from quantflow.formats.onnx.plans import Int8Plan, NBitsPlan, Planned
 from quantflow.quantize.codes import LinearCodes
 from quantflow.quantize.grid import GridKind
 from quantflow.quantize.int8 import Int8Linear, int8_weight

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from quantflow.formats.onnx.graph_file import GraphFile, write_graph
 from quantflow.formats.onnx.linears import GraphLinear, Part
 from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE
-from quantflow.formats.onnx.rewrite import Planned, rewrite
+from quantflow.formats.onnx.plans import Planned
+from quantflow.formats.onnx.rewrite import rewrite
 
 DOWN = "model.layers.0.mlp.down_proj"
 DOWN_WEIGHT = "model.layers.0.mlp.down_proj.MatMul.weight"

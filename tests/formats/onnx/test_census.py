@@ -9,7 +9,7 @@ import torch
 from quantflow.formats.onnx.census import take_census
 from quantflow.formats.onnx.census_record import Census, Computes, Expectation, ExpectedUnit
 from quantflow.formats.onnx.params import OnnxScheme
-from quantflow.formats.onnx.rewrite import Int8Plan, NBitsPlan, Planned
+from quantflow.formats.onnx.plans import Int8Plan, NBitsPlan, Planned
 from quantflow.quantize.grid import GridKind
 from quantflow.quantize.int8 import InputRange, int8_weight
 from quantflow.quantize.rtn import quantize_rtn

@@ -9,7 +9,8 @@ import torch
 
 from quantflow.errors import QuantizationError
 from quantflow.formats.onnx.linears import GraphLinear, Part
-from quantflow.formats.onnx.rewrite import Int8Plan, NBitsPlan, rewrite
+from quantflow.formats.onnx.plans import Int8Plan, NBitsPlan
+from quantflow.formats.onnx.rewrite import rewrite
 from quantflow.formats.onnx.values import Latest, given_int8
 from quantflow.quantize.codes import dequantize
 from quantflow.quantize.grid import GridKind
