@@ -119,7 +119,8 @@ def test_linears_that_a_graph_fuses_become_one_in_their_order() -> None:
     assert isinstance(plan, Int8Plan)
     assert plan.input == RANGE
     x = inputs(4, 16)
-    assert torch.equal(emulate(plan.load(), x), torch.cat([emulate(parts[name], x) for name in "qkv"], -1))
+    apart = torch.cat([emulate(parts[name], x) for name in "qkv"], -1)
+    assert torch.allclose(emulate(plan.load(), x), apart, atol=1e-5)
 
 
 def test_linears_of_one_product_that_round_their_input_differently_are_refused() -> None:
