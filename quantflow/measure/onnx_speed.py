@@ -9,6 +9,7 @@ from quantflow.formats.assembly import ARTIFACT_FOLDER, load_assembly
 from quantflow.formats.folder import folder_bytes
 from quantflow.formats.onnx.base import load_base
 from quantflow.formats.onnx.census_record import load_expectation
+from quantflow.formats.onnx.companions import context_length
 from quantflow.measure.onnx_info import session_info
 from quantflow.measure.onnx_params import OnnxSpeedParams
 from quantflow.measure.serving import Serving, save_serving
@@ -49,7 +50,8 @@ def run(params: OnnxSpeedParams, inputs: Mapping[str, Path], output: Path, repor
                 log = reporter.progress_folder / f"onnxruntime-{who}.log"
                 graphs[who] = stack.enter_context(graph_process(folder, params.session, log))
                 advance(1)
-        speed = graphs_in_turns(params, graphs, reporter)
+        contexts = fitting_contexts(params, folders["artifact"], reporter)
+        speed = graphs_in_turns(params, contexts, graphs, reporter)
         memory = MemoryValue(
             device=params.session.provider,
             **{who: _memory(graph, sizes[who]) for who, graph in graphs.items()},
@@ -78,22 +80,46 @@ def run(params: OnnxSpeedParams, inputs: Mapping[str, Path], output: Path, repor
     )
 
 
+def fitting_contexts(params: OnnxSpeedParams, folder: Path, reporter: Reporter) -> tuple[int, ...]:
+    """Lengths of prompts for which the model has room, those to be generated included.
+
+    Args:
+        params: Prompts asked for.
+        folder: The artifact, whose genai_config.json says how long its context is.
+        reporter: Is told of those that are left out.
+    """
+    room = context_length(folder) - params.output_tokens
+    fitting = tuple(context for context in params.contexts if context <= room)
+    if fitting == params.contexts:
+        return fitting
+    taken = fitting or (max(1, room),)
+    reporter.event(
+        "contexts-left-out",
+        f"The model has a context of {room + params.output_tokens} tokens: prompts of "
+        f"{', '.join(map(str, taken))} tokens are timed.",
+        asked=list(params.contexts),
+        timed=list(taken),
+    )
+    return taken
+
+
 def graphs_in_turns(
-    params: OnnxSpeedParams, graphs: Mapping[str, GraphProcess], reporter: Reporter
+    params: OnnxSpeedParams, contexts: tuple[int, ...], graphs: Mapping[str, GraphProcess], reporter: Reporter
 ) -> SpeedValue:
     """Time both at every length of prompt, one right after the other, the other one first in the next round.
 
     Args:
-        params: Prompts and rounds.
+        params: Rounds and tokens to generate.
+        contexts: Tokens of the prompts.
         graphs: `baseline` and `artifact`, loaded.
         reporter: Receives progress.
     """
     vocabulary = min(graph.loaded.vocab_size for graph in graphs.values())
-    paces: dict[tuple[str, int], list[Pace]] = {(w, c): [] for w in graphs for c in params.contexts}
+    paces: dict[tuple[str, int], list[Pace]] = {(w, c): [] for w in graphs for c in contexts}
     with reporter.track("Timing prompts", (params.rounds + 1) * len(paces)) as advance:
         for number in range(params.rounds + 1):
             order = sorted(graphs, reverse=number % 2 == 1)
-            for context in params.contexts:
+            for context in contexts:
                 (prompt,) = draw_prompts(number, 1, context, vocabulary)
                 for who in order:
                     timing = graphs[who].time(prompt, params.output_tokens)
@@ -102,12 +128,11 @@ def graphs_in_turns(
                     advance(1)
     return SpeedValue(
         computed_on=machine_name(params.session.provider),
-        prompt_tokens=max(params.contexts),
+        prompt_tokens=max(contexts),
         output_tokens=params.output_tokens,
         rounds=params.rounds,
         at=tuple(
-            _at(context, paces["baseline", context], paces["artifact", context])
-            for context in params.contexts
+            _at(context, paces["baseline", context], paces["artifact", context]) for context in contexts
         ),
     )
 

@@ -91,7 +91,7 @@ def genai_config(base: Path, entries: Mapping[str, str]) -> dict[str, Any]:
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         decoder = config["model"]["decoder"]
-        int(decoder["head_size"])
+        int(decoder["head_size"]), int(config["model"]["context_length"])
     except (OSError, ValueError, KeyError) as cause:
         raise ArtifactError(
             "has no settings of ONNX Runtime GenAI that can be read", where=str(path)
@@ -99,3 +99,12 @@ def genai_config(base: Path, entries: Mapping[str, str]) -> dict[str, Any]:
     decoder["session_options"] = decoder.get("session_options", {}) | dict(entries)
     decoder["filename"] = GRAPH_FILE
     return config
+
+
+def context_length(folder: Path) -> int:
+    """Tokens that a model was made for, as its genai_config.json says.
+
+    Raises:
+        ArtifactError: It does not say it.
+    """
+    return int(genai_config(folder, {})["model"]["context_length"])
