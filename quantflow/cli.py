@@ -19,6 +19,7 @@ from quantflow.commands.decide import approve, waive
 from quantflow.commands.doctor import doctor
 from quantflow.commands.export import export
 from quantflow.commands.history import history
+from quantflow.commands.judging import judging
 from quantflow.commands.plan import plan
 from quantflow.commands.process import discard_output, take_signals
 from quantflow.commands.release import publish, rollback, verify_artifact
@@ -119,7 +120,30 @@ def run(
 
     if len(recipes) > 1:
         return run_all(recipes, run_one, limit, as_json=as_json, quiet=quiet)
-    result = run_one(recipes[0], limit)
+    return _told(run_one(recipes[0], limit), as_json=as_json, quiet=quiet)
+
+
+@app.command()
+def gate(
+    baseline: Annotated[str, typer.Option(help="The lossless model: what model.source may say.")],
+    candidate: Annotated[Path, typer.Option(help="Folder of the artifact to judge, whoever made it.")],
+    recipe: Annotated[Path, typer.Option(help="Whose data, gate and runtime hold; not its artifacts.")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as for `run`.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json to standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print verdict and report path only.")] = False,
+) -> int:
+    """Judge an artifact that is there already against a baseline, by a recipe's data and gate.
+
+    Exit codes: 0 pass, 1 fail, 2 error or incomplete, 3 inconclusive, 4 recipe or usage invalid.
+    """
+    given = (*(overrides or ()), *judging(baseline, candidate))
+    result = run_recipe(load_recipe(recipe, given), terminal=terminal_for(quiet=quiet), overrides=given)
+    return _told(result, as_json=as_json, quiet=quiet)
+
+
+def _told(result: RunResult, *, as_json: bool, quiet: bool) -> int:
     for error in result.errors:
         _complain(str(error))
     if as_json:
@@ -212,7 +236,7 @@ def _exit_code() -> int:
 
 
 def _interrupted() -> str:
-    if sys.argv[1:2] not in (["run"], ["scan"], ["nightly"]):
+    if sys.argv[1:2] not in (["run"], ["scan"], ["nightly"], ["gate"]):
         return "interrupted"
     command = shlex.join(["quantflow", *sys.argv[1:]])
     return f"interrupted; what is finished is kept, to the last block or batch.\n  Go on with: {command}"

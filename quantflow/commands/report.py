@@ -5,13 +5,15 @@ from typing import Annotated
 
 import typer
 
-from quantflow.report.load import find_report, load_report
+from quantflow.report.read import find_report, load_report
 from quantflow.report.wording import Language
 from quantflow.report.write import HTML_FILE, write_report
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="A run's id or its beginning, or the folder of its report.")],
+    run: Annotated[
+        str, typer.Argument(help="A run's id or its beginning, `latest`, or its report's folder.")
+    ],
     language: Annotated[
         Language | None, typer.Option("--language", help="Language of the page: en or zh; else as it was.")
     ] = None,

@@ -1,5 +1,6 @@
 """What the assemble stage needs to know, for each format."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from quantflow.pipeline.stage import StageParams
@@ -37,3 +38,17 @@ class ExportParams(StageParams):
     name: str
     format: Literal["hf"]
     dtype: Literal["float16", "bfloat16"]
+
+
+class ImportParams(StageParams):
+    """Parameters of the assemble stage of somebody else's artifact.
+
+    Attributes:
+        name: The artifact's name.
+        folder: Where it lies.
+        files: Names of its files → where they are.
+    """
+
+    name: str
+    folder: str
+    files: Mapping[str, str]

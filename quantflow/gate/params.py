@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
+from quantflow.gate.asked import Asked
 from quantflow.measure.speed_value import SpeedMetric
 from quantflow.pipeline.stage import StageParams
 
@@ -71,6 +72,7 @@ class GateParams(StageParams):
         memory: Margins of memory; None where it is not judged.
         census_required: Whether a unit of an ONNX artifact that ONNX Runtime computes otherwise than it is
             stored fails it.
+        asked: Margins of what is asked for beside loss on text, speed and memory.
     """
 
     artifact: str
@@ -85,3 +87,4 @@ class GateParams(StageParams):
     speed: SpeedMargin | None = None
     memory: MemoryMargins | None = None
     census_required: bool = True
+    asked: Asked = Asked()

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
 from quantflow.formats.onnx.census_record import has_census, load_census
+from quantflow.gate.against import against_criteria
+from quantflow.gate.asked_criteria import asked_criteria
 from quantflow.gate.baseline import baseline_criterion
 from quantflow.gate.bound import kl_bound_criterion
 from quantflow.gate.census import census_criterion
@@ -59,26 +61,33 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     Args:
         params: The artifact's name and margins.
         inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` where KL was measured
-            in another runtime, and of `speed` where serving is judged.
+            in another runtime, of `speed` where serving is judged, and those that `asked_criteria`
+            and `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
     with reporter.track("judging criteria", 1) as advance:
         windows = load_windows(inputs["data"] / EVALUATION_FILE)
         documents = load_documents(inputs["data"])
+        asked = Asked(
+            document=scored_documents(windows),
+            target=scored_targets(windows),
+            clusters=independent_groups(documents),
+            slices=[document.slice for document in documents],
+            vocab_size=load_inspection(inputs["inspect"]).vocab_size,
+        )
         result = judge(
             params,
-            Asked(
-                document=scored_documents(windows),
-                target=scored_targets(windows),
-                clusters=independent_groups(documents),
-                slices=[document.slice for document in documents],
-                vocab_size=load_inspection(inputs["inspect"]).vocab_size,
-            ),
+            asked,
             baseline=load_samples(inputs["baseline"]),
             measured=load_samples(inputs["measure"]),
             kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
-            others=(*_served(params, inputs), *_census(params, inputs)),
+            others=(
+                *_served(params, inputs),
+                *_census(params, inputs),
+                *asked_criteria(params.artifact, params.asked, inputs),
+                *against_criteria(params, asked.document, asked.target, asked.clusters, inputs),
+            ),
         )
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quantflow.data.documents import load_documents
-from quantflow.formats.assembly import ARTIFACT_FOLDER
+from quantflow.formats.assembly import artifact_folder
 from quantflow.measure.beside import Beside, samples_beside
 from quantflow.measure.evaluation import load_evaluation
 from quantflow.measure.measurement import save_measurement
@@ -34,6 +34,6 @@ def run(params: MeasureParams, inputs: Mapping[str, Path], output: Path, reporte
         device=params.device,
         batch_tokens=params.batch_tokens,
     )
-    samples, runtime = samples_beside(beside, inputs["assemble"] / ARTIFACT_FOLDER, reporter)
+    samples, runtime = samples_beside(beside, artifact_folder(inputs["assemble"]), reporter)
     slices = [document.slice for document in load_documents(inputs["data"])]
     save_measurement(output, summarize(samples, slices, runtime), samples)

@@ -6,10 +6,13 @@ from pathlib import Path
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams, YardstickParams
+from quantflow.pipeline.against import against_stages
+from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
+from quantflow.pipeline.importing import import_stage
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_shared_stages
 from quantflow.pipeline.serving import (
@@ -21,7 +24,13 @@ from quantflow.pipeline.serving import (
 )
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
-from quantflow.recipe.artifacts import GptqArtifact, HfArtifact, QuantizedArtifact, TorchArtifact
+from quantflow.recipe.artifacts import (
+    GptqArtifact,
+    HfArtifact,
+    ImportArtifact,
+    TorchArtifact,
+    is_quantized_here,
+)
 from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
@@ -52,15 +61,19 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         for stage in (
             onnx_artifact_stages(recipe, artifact, machine)
             if isinstance(artifact, OnnxArtifact)  # after those whose codes they may take
-            else _artifact_stages(recipe, artifact, machine)
+            else _artifact_stages(recipe, artifact, machine, digests)
         )
     ]
-    shared = (
+    where = _measured_in(recipe, machine)[0]
+    params = where.params or MeasureParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens)
+    return (
         *_shared_stages(recipe, machine, digests),
         *onnx_shared_stages(recipe, machine),
+        *asked_stages(recipe, machine, digests),
+        *against_stages(recipe, machine, digests, where.runtime, params),
         *_quantizing_stages(recipe, machine),
+        *own,
     )
-    return (*shared, *own)
 
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -82,7 +95,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                         format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
                     )
                     for index, artifact in enumerate(recipe.artifacts)
-                    if isinstance(artifact, QuantizedArtifact)
+                    if is_quantized_here(artifact)
                 },
                 window_lengths={
                     "data.calibration.length": data.calibration.length,
@@ -122,8 +135,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
 def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
     schemes = {
-        scheme.id: scheme
-        for scheme in map(scheme_of, (a for a in recipe.artifacts if isinstance(a, QuantizedArtifact)))
+        scheme.id: scheme for scheme in map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a)))
     }
     if not schemes:
         return ()
@@ -143,7 +155,9 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     return (quantize,)
 
 
-def _artifact_stages(recipe: Recipe, artifact: TorchArtifact, machine: Machine) -> tuple[Stage, ...]:
+def _artifact_stages(
+    recipe: Recipe, artifact: TorchArtifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     speed, memory = speed_margin(recipe), memory_margins(recipe)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
@@ -151,8 +165,9 @@ def _artifact_stages(recipe: Recipe, artifact: TorchArtifact, machine: Machine) 
         inputs["kl"] = f"measure{KL_MARK}:{name}"
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
+    inputs |= asked_inputs(recipe, name)
     return (
-        *_making_stages(recipe, artifact, machine),
+        *_making_stages(recipe, artifact, machine, digests),
         *(
             Stage(
                 name=f"measure{where.mark}:{name}",
@@ -171,6 +186,7 @@ def _artifact_stages(recipe: Recipe, artifact: TorchArtifact, machine: Machine) 
             for where in _measured_in(recipe, machine)
         ),
         *([speed_stage(recipe, artifact, machine)] if times_serving(recipe) else []),
+        *asked_artifact_stages(recipe, name, machine, digests),
         Stage(
             name=f"gate:{name}",
             function="quantflow.gate.stage:run",
@@ -204,9 +220,14 @@ def _measured_in(recipe: Recipe, machine: Machine) -> tuple[_MeasuredIn, ...]:
     return (served,) if recipe.gate.kl.runtime is None else (served, _MeasuredIn(TORCH, mark=KL_MARK))
 
 
-def _making_stages(recipe: Recipe, artifact: TorchArtifact, machine: Machine) -> tuple[Stage, ...]:
+def _making_stages(
+    recipe: Recipe, artifact: TorchArtifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
     """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
     name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
+    if isinstance(artifact, ImportArtifact):
+        key = f"artifacts[{recipe.artifacts.index(artifact)}].import"
+        return (import_stage(recipe, key, artifact.path, name, digests, stage=f"assemble:{name}"),)
     if isinstance(artifact, HfArtifact):
         export = Stage(
             name=f"assemble:{name}",

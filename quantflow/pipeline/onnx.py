@@ -48,6 +48,7 @@ def onnx_shared_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
         return ()
     for key, artifact in artifacts.items():
         _require_scheme(key, artifact, machine)
+    _require_measurable(recipe)
     return (
         Stage(
             name="onnx-check",
@@ -169,6 +170,23 @@ def _require_scheme(key: str, artifact: OnnxArtifact, machine: Machine) -> None:
             where=f"{key}.scheme",
             hint="Choose fp32, or run on a machine with an NVIDIA GPU.",
         )
+
+
+def _require_measurable(recipe: Recipe) -> None:
+    """Refuse criteria that nothing feeds for a graph: left out in silence they would seem to have passed."""
+    asked = {
+        "gate.tasks": bool(recipe.gate.tasks),
+        "gate.generation": recipe.gate.generation is not None,
+        "gate.identity": recipe.gate.identity is not None,
+        "gate.against": recipe.gate.against is not None,
+    }
+    for key, is_asked in asked.items():
+        if is_asked:
+            raise RecipeError(
+                "ONNX artifacts are not measured on it yet",
+                where=key,
+                hint="Judge them in a recipe of their own, without it.",
+            )
 
 
 def _installed(packages: tuple[str, ...], machine: Machine) -> str:

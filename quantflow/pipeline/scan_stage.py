@@ -2,7 +2,7 @@
 
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.recipe.artifacts import HfArtifact
+from quantflow.recipe.artifacts import is_quantized_here
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.sensitivity.params import ChoiceParams, ScanParams
@@ -13,8 +13,7 @@ SCAN = "scan"
 def scan_stage(recipe: Recipe, machine: Machine) -> Stage | None:
     """One scan in the schemes of all artifacts, as one pass serves them all; None where none is quantized."""
     schemes = {
-        scheme.id: scheme
-        for scheme in map(scheme_of, (a for a in recipe.artifacts if not isinstance(a, HfArtifact)))
+        scheme.id: scheme for scheme in map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a)))
     }
     if not schemes:
         return None

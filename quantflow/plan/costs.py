@@ -2,17 +2,25 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from quantflow.data.params import DataParams
 from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxCheckParams
-from quantflow.formats.params import AssembleParams, ExportParams
+from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
-from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
+from quantflow.measure.params import (
+    BaselineParams,
+    CustomParams,
+    GenerationParams,
+    MeasureParams,
+    YardstickParams,
+)
 from quantflow.pipeline.stage import StageParams
 from quantflow.plan import onnx
+from quantflow.plan.asked import BASELINE_RUNS, custom_cost, generation_cost, import_cost, tasks_cost
 from quantflow.plan.assigning import assign_cost, search_cost
 from quantflow.plan.files import (
     assemble_cost,
@@ -34,6 +42,7 @@ from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams
 from quantflow.sensitivity.choosing import AssignParams, SearchParams
 from quantflow.sensitivity.params import ScanParams
 from quantflow.source.params import SourceParams
+from quantflow.tasks.params import TasksParams
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,14 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.measure.onnx:baseline": _Stage(OnnxMeasureParams, _with_text(onnx.baseline_cost)),
     "quantflow.measure.onnx:artifact": _Stage(OnnxMeasureParams, _with_text(onnx.measure_cost)),
     "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
+    "quantflow.tasks.stage:baseline": _Stage(TasksParams, _with_shape(tasks_cost)),
+    "quantflow.tasks.stage:artifact": _Stage(TasksParams, _with_shape(tasks_cost)),
+    "quantflow.measure.generation:baseline": _Stage(
+        GenerationParams, _with_shape(partial(generation_cost, runs=BASELINE_RUNS))
+    ),
+    "quantflow.measure.generation:artifact": _Stage(GenerationParams, _with_shape(generation_cost)),
+    "quantflow.measure.custom:run": _Stage(CustomParams, lambda params, facts: custom_cost(params)),
+    "quantflow.formats.imported:run": _Stage(ImportParams, lambda params, facts: import_cost(params)),
     "quantflow.sensitivity.assign_stage:run": _Stage(AssignParams, _with_text(assign_cost)),
     "quantflow.sensitivity.search_stage:run": _Stage(SearchParams, _with_text(search_cost)),
     "quantflow.gate.stage:run": _Stage(GateParams, lambda params, facts: gate_cost()),

@@ -1,8 +1,9 @@
 """The artifacts a recipe can ask for: one section for each file format, told apart by `format`."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeGuard
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from quantflow.quantize.params import DEFAULT_DAMPING
@@ -135,9 +136,52 @@ class HfArtifact(_Artifact):
         return HALF_BITS
 
 
-TorchArtifact = AwqArtifact | GptqArtifact | HfArtifact
+IMPORT = "import"
+
+
+class ImportArtifact(_Artifact):
+    """Somebody else's artifact, which is measured and judged as it is."""
+
+    format: Literal["import"] = Field(
+        default=IMPORT,
+        description="File format: import (found out from the artifact itself). Need not be said.",
+    )
+    path: str = Field(
+        alias=IMPORT,
+        min_length=1,
+        description="Folder of an artifact that was made elsewhere: AWQ (gemm), GPTQ (version 1), "
+        "compressed-tensors (pack-quantized) or 16-bit safetensors. Relative to the recipe. It is judged by "
+        "the default margins of 4 bits unless the gate says otherwise.",
+    )
+
+    @property
+    def bits(self) -> int:
+        """Bits whose default margins it is judged by: what is imported is quantized to 4, most often."""
+        return 4
+
+
+def _format(entry: object) -> object:
+    """Which section an entry is meant to be: what `format` says, or an import where that is named."""
+    if isinstance(entry, Mapping):
+        return entry.get("format", IMPORT if IMPORT in entry else None)
+    return getattr(entry, "format", None)
+
+
+TorchArtifact = AwqArtifact | GptqArtifact | HfArtifact | ImportArtifact
 """Those whose weights torch runs to be measured; ONNX artifacts are graphs and run in ONNX Runtime."""
-Artifact = Annotated[AwqArtifact | GptqArtifact | HfArtifact | OnnxArtifact, Field(discriminator="format")]
+Artifact = Annotated[
+    Annotated[AwqArtifact, Tag("awq")]
+    | Annotated[GptqArtifact, Tag("gptq")]
+    | Annotated[HfArtifact, Tag("hf")]
+    | Annotated[ImportArtifact, Tag(IMPORT)]
+    | Annotated[OnnxArtifact, Tag("onnx")],
+    Discriminator(_format),
+]
+
+
+def is_quantized_here(artifact: "Artifact") -> TypeGuard[QuantizedArtifact]:
+    """Whether its codes are made by this recipe, to be run in torch: no export, graph or import."""
+    return isinstance(artifact, QuantizedArtifact)
 
 
 def repeated(names: list[object]) -> tuple[int, int] | None:

@@ -14,6 +14,7 @@ from quantflow.recipe.publishing import Publish
 from quantflow.recipe.report import ReportOptions
 from quantflow.recipe.section import Name, Section
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
+from quantflow.recipe.tasks import CustomScorer, GenerationLimits, Identity, Task, tasks_are_unique
 from quantflow.runtime.catalogue import RuntimeName
 
 
@@ -70,6 +71,38 @@ class Gate(Section):
     census: CensusRule = Field(
         default=CensusRule(),
         description="Whether every unit of an ONNX artifact has to run as it is stored.",
+    )
+
+    tasks: Annotated[tuple[Task, ...], AfterValidator(tasks_are_unique)] = Field(
+        default=(),
+        strict=False,
+        description="Tasks of lm-eval that both sides are run on, in `runtime.name: torch`. Default: [].",
+    )
+    tasks_dir: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of tasks of your own, YAML as lm-eval reads it; data files it names are relative "
+        "to this folder. Default: null.",
+    )
+    generation: GenerationLimits | None = Field(
+        default=None,
+        description="What both sides generate for the same prompts. Default: null, nothing is generated.",
+    )
+    identity: Identity | None = Field(
+        default=Identity(),
+        description="Whether tokenizer, chat template, generation config, vocabulary and context length are "
+        "the baseline's; null to leave that open. Default: compared, and required.",
+    )
+    against: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of the artifact in service: what is made here may be worse than it, in "
+        "perplexity and tasks, by the margins that hold against the baseline. Default: null.",
+    )
+    custom: tuple[CustomScorer, ...] = Field(
+        default=(),
+        strict=False,
+        description="Scorers of your own for what is generated under gate.generation. Default: [].",
     )
 
 

@@ -4,7 +4,7 @@ from math import inf
 from typing import get_args
 
 from quantflow.data.documents import MIN_DOCUMENTS
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.result import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.recipe.artifacts import AwqArtifact
 from quantflow.report.figures import count, percent
@@ -16,10 +16,16 @@ SCALE_BITS = 16
 GROUP_SIZES: tuple[int, ...] = get_args(AwqArtifact.model_fields["group_size"].annotation)
 MARGIN_KEYS = {
     "perplexity": "gate.perplexity.max_increase",
-    "kl": "gate.kl.max_mean",
+    "kl_mean": "gate.kl.max_mean",
+    "kl_lower_bound": "gate.kl.max_mean",
+    "kl_p99": "gate.kl.max_p99",
+    "top1_agreement": "gate.kl.min_top1_agreement",
+    "identical_rate": "gate.generation.min_identical",
     "speed": "gate.speed.min_speedup",
     "memory": "gate.memory",
+    "tasks": "gate.tasks",
 }
+"""Metric, or where that varies the criterion's name → the recipe's key of its margin."""
 # Criteria that more text decides; a lower bound of KL is not one of them, and nor is speed.
 DECIDED_BY_TEXT = ("perplexity", "kl_mean", "kl_p99", "top1_agreement", "nll")
 
@@ -55,7 +61,9 @@ def _after_fail(report: Report, words: Wording) -> list[str]:
     steps = [words("next.fail_stop", names=words.joined([artifact.name for artifact in failed]))]
     steps.extend(step for artifact in failed if (step := _smaller_group(artifact, failed, words)))
     steps.append(words("next.fail_text"))
-    keys = [key for name, key in MARGIN_KEYS.items() if _any(report, name, Verdict.FAIL)]
+    missed = [c for c in report.criteria if c.required and c.verdict is Verdict.FAIL]
+    of_metric = [MARGIN_KEYS.get(c.metric, MARGIN_KEYS.get(c.name, "")) for c in missed]
+    keys = sorted(set(of_metric) - {""})
     if keys:
         steps.append(words("next.fail_margin", keys=words.joined(keys)))
     return steps

@@ -49,9 +49,9 @@ def seconds(value: float | None) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
 
 
-def percent(fraction: float | None) -> str:
+def percent(fraction: float | None, decimals: int = 1) -> str:
     """A share: 0.912 → `91.2 %`."""
-    return NONE if fraction is None else f"{100 * fraction:.1f} %"
+    return NONE if fraction is None else f"{100 * fraction:.{decimals}f} %".replace("-", "−")
 
 
 def signed_percent(fraction: float | None) -> str:

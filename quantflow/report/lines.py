@@ -1,6 +1,7 @@
 """Facts of a report as a line of text: a scheme, what was read of the files."""
 
 from quantflow.data.documents import Accounting
+from quantflow.report.decision import Decision
 from quantflow.report.figures import count
 from quantflow.report.model import ArtifactReport, Scheme
 from quantflow.report.wording import Wording
@@ -44,3 +45,12 @@ def kept_line(artifact: ArtifactReport, words: Wording) -> str:
     """The units of the blocks that stay in the model's own type."""
     number, units = len(artifact.kept_units), words("list.comma").join(artifact.kept_units)
     return words.counted("cost.kept_units", number, count(number), units=units)
+
+
+def decision_line(decision: Decision, words: Wording) -> str:
+    """What a person decided about these bytes: who, when, why, and of a waiver until when."""
+    names = words.joined(list(decision.digests))
+    said = {"names": names, "by": decision.by, "at": decision.at, "reason": decision.reason}
+    if decision.kind == "approval":
+        return words("verdict.approval", **said)
+    return words("verdict.waiver", **said, criterion=decision.criterion, until=decision.until)

@@ -8,6 +8,7 @@ from quantflow.report.measures import show_change, show_sample, show_value
 from quantflow.report.model import Report
 from quantflow.report.wording import load_wording
 
+_ENGLISH = load_wording("en")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
 MARKS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "error": "⛔"}
 MOST_EVENTS = 20
@@ -56,7 +57,6 @@ def escape(text: str) -> str:
 
 
 def _row(criterion: CriterionResult) -> str:
-    words = load_wording("en")  # machines' pages are in one language, whatever the report's is
     name = criterion.metric if criterion.slice == "all" else f"{criterion.metric}, {criterion.slice}"
     interval = "–"
     if criterion.ci_low is not None and criterion.ci_high is not None:
@@ -65,12 +65,12 @@ def _row(criterion: CriterionResult) -> str:
     cells = (
         escape(criterion.artifact),
         escape(name) + ("" if criterion.required else " (advisory)"),
-        show_value(criterion, criterion.baseline, words),
-        show_value(criterion, criterion.value, words),
+        show_value(criterion, criterion.baseline, _ENGLISH),
+        show_value(criterion, criterion.value, _ENGLISH),
         show_change(criterion, criterion.delta),
         interval,
         show_change(criterion, criterion.margin),
-        escape(show_sample(criterion, words)),
+        escape(show_sample(criterion, _ENGLISH)),
         f"{MARKS[criterion.verdict]} {criterion.verdict.value}",
     )
     return f"| {' | '.join(cells)} |"

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from quantflow.data.documents import MIN_DOCUMENTS
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.result import EVERYTHING, CriterionResult
 from quantflow.gate.verdict import Verdict
-from quantflow.report.measures import show_change, show_margin, show_sample
+from quantflow.report.measures import SCORED, show_change, show_margin, show_metric, show_part, show_sample
 from quantflow.report.model import Report
 from quantflow.report.wording import Wording
 
+MOST_SLICES = 30
+"""Criteria by slice that are drawn; the table under Slices has all of them."""
 # A criterion whose interval is a lower bound's.
 _BOUND = "kl_lower_bound"
 
@@ -24,7 +26,27 @@ def headline(report: Report, words: Wording) -> str:
 
 def deciding(report: Report) -> tuple[CriterionResult, ...]:
     """The required criteria that the run's verdict comes from; of a pass, all of them."""
-    return tuple(c for c in report.criteria if c.required and c.verdict is report.verdict)
+    return tuple(c for c in leading(report) if c.required and c.verdict is report.verdict)
+
+
+def by_slice(report: Report) -> tuple[CriterionResult, ...]:
+    """The criteria that concern a part of the evaluation data."""
+    apart = ("speed", *SCORED)  # whose slice is something else
+    return tuple(c for c in report.criteria if c.slice != EVERYTHING and c.name not in apart)
+
+
+def leading(report: Report) -> tuple[CriterionResult, ...]:
+    """The criteria to look at first: of those by slice some of the required ones that do not pass."""
+    parts = {id(criterion) for criterion in by_slice(report)}
+    shown: list[CriterionResult] = []
+    room = MOST_SLICES
+    for criterion in report.criteria:
+        if id(criterion) in parts:
+            if not criterion.required or criterion.verdict is Verdict.PASS or room == 0:
+                continue
+            room -= 1
+        shown.append(criterion)
+    return tuple(shown)
 
 
 def errors(report: Report) -> Sequence[str]:
@@ -63,8 +85,7 @@ def _few(criterion: CriterionResult) -> bool:
 
 
 def _name(criterion: CriterionResult, words: Wording) -> str:
-    metric = words.named("metric", criterion.metric)
-    if criterion.slice == "all":
+    metric, part = show_metric(criterion, words), show_part(criterion, words)
+    if not part:
         return words("why.of", name=metric, artifact=criterion.artifact)
-    key = "why.of_speed" if criterion.name == "speed" else "why.of_slice"
-    return words(key, name=metric, slice=criterion.slice, artifact=criterion.artifact)
+    return words("why.of_part", name=metric, part=part, artifact=criterion.artifact)

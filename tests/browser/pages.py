@@ -9,14 +9,25 @@ from quantflow.report.model import Report
 from quantflow.report.wording import LANGUAGES
 from quantflow.report.write import HTML_FILE, write_report
 from tests.report.samples import artifact, criterion, measurement, report
+from tests.report.scans import assignment, scan
+from tests.report.test_charts import points
 from tests.report.test_html import hostile_report
 
 SLICES_OF_LARGE = 200
 """More parts than any team names, each with its criteria."""
+BLOCKS_OF_LARGE = 200
+"""More than any dense decoder has."""
 
 
 def passing() -> Report:
-    return report(Verdict.PASS, Verdict.PASS)
+    """A run with everything that a run can have."""
+    own = artifact(
+        Verdict.PASS,
+        yardstick=measurement(2.6, kl=True),
+        sensitivity=scan(30),
+        assignment=assignment(30),
+    )
+    return report(Verdict.PASS, Verdict.PASS, artifacts=(own,), trend=points(0.062, 0.058, 0.064, 0.11, 0.06))
 
 
 def failing() -> Report:
@@ -32,7 +43,7 @@ def broken() -> Report:
 
 
 def large() -> Report:
-    """A failing run of six artifacts, judged on 200 slices each."""
+    """A failing run of six artifacts of a model of 200 blocks, judged on 200 slices."""
     names = [f"int4-g{size}" for size in (32, 64, 128)] + ["int8", "int8-mix", "gptq-3bit"]
     slices = [f"region {number:03d}" for number in range(SLICES_OF_LARGE)]
     verdicts = (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE)
@@ -42,6 +53,8 @@ def large() -> Report:
         artifact(
             Verdict.FAIL,
             name=name,
+            sensitivity=scan(BLOCKS_OF_LARGE) if index == 0 else None,
+            assignment=assignment(BLOCKS_OF_LARGE) if index == 0 else None,
             bytes=90_000_000 + 11_000_000 * index,
             measurements=measurement(0.5 + 0.3 * index, kl=True).model_copy(update={"slices": parts}),
         )

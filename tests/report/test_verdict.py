@@ -1,9 +1,13 @@
 """Why a criterion came out as it did: what, by how much, how sure, in either language."""
 
+from datetime import date
+
 import pytest
 
 from quantflow.gate.verdict import Verdict
-from quantflow.report.verdict import deciding, why
+from quantflow.report.decision import Decision
+from quantflow.report.html import render_html
+from quantflow.report.verdict import MOST_SLICES, by_slice, deciding, leading, why
 from quantflow.report.wording import load_wording
 from tests.report.samples import criterion, report
 
@@ -41,7 +45,9 @@ def test_a_lower_bound_is_called_one_unless_it_fails() -> None:
 
 
 def test_a_slice_is_named() -> None:
-    assert why(criterion("kl", Verdict.FAIL, slice="billing"), EN).startswith("Mean KL in billing (int4-awq)")
+    assert why(criterion("kl", Verdict.FAIL, slice="billing"), EN).startswith(
+        "Mean KL, slice billing (int4-awq)"
+    )
 
 
 def test_chinese_says_the_same_figures() -> None:
@@ -55,3 +61,56 @@ def test_only_required_criteria_of_the_run_s_verdict_decide() -> None:
     failed = criterion("perplexity", Verdict.FAIL)
     shown = report(Verdict.FAIL, Verdict.PASS, criteria=(advisory, failed, criterion("kl", Verdict.PASS)))
     assert deciding(shown) == (failed,)
+
+
+def test_decisions_of_people_stand_beside_the_verdict_and_change_none() -> None:
+    waiver = Decision(
+        kind="waiver",
+        run_id="1",
+        recipe="quickstart",
+        by="Kim <b>",
+        at="2026-11-30T08:00:00+00:00",
+        reason="Billing letters are checked by hand.",
+        digests={"int4-awq": "ab" * 32},
+        criterion="kl",
+        until=date(2026, 12, 31),
+    )
+    approval = waiver.model_copy(update={"kind": "approval", "criterion": None, "until": None})
+    page = render_html(report(Verdict.FAIL, Verdict.FAIL, decisions=(waiver, approval)))
+    assert (
+        "kl of int4-awq waived by Kim &lt;b&gt;, 2026-11-30T08:00:00+00:00, until 2026-12-31: Billing" in page
+    )
+    assert "int4-awq approved by Kim &lt;b&gt;" in page
+    assert '<section class="verdict fail"' in page
+
+
+def test_of_many_slices_those_that_do_not_pass_come_first_and_all_are_in_the_table() -> None:
+    names = [f"part {number}" for number in range(100)]
+    passing = tuple(criterion("kl", Verdict.PASS, slice=name) for name in names)
+    failing = tuple(criterion("kl", Verdict.FAIL, slice=name) for name in names)
+    whole = criterion("kl", Verdict.FAIL)
+    shown = report(Verdict.FAIL, Verdict.FAIL, criteria=(whole, *passing, *failing))
+    assert leading(shown) == (whole, *failing[:MOST_SLICES])
+    assert by_slice(shown) == (*passing, *failing)
+    page = render_html(shown)
+    assert page.count('class="why"') == 1 + MOST_SLICES
+    assert "170 more criteria by slice" in page
+
+
+def test_speed_by_requests_and_tasks_are_no_slices() -> None:
+    speed = criterion("speed", Verdict.PASS, metric="speedup_throughput", slice="8 at a time")
+    task = criterion("tasks", Verdict.FAIL, metric="exact_match", slice="gsm8k")
+    assert by_slice(report(Verdict.FAIL, Verdict.FAIL, criteria=(speed, task))) == ()
+    assert why(task, EN).startswith("gsm8k, exact_match, lost (int4-awq): 22.13 % (90 % interval 20.01 % to")
+
+
+def test_agreement_is_a_share_of_which_some_is_lost() -> None:
+    lost = criterion("kl", Verdict.FAIL, metric="top1_agreement", value=0.7787)
+    page = render_html(report(Verdict.FAIL, Verdict.FAIL, criteria=(lost,)))
+    assert "77.9 %" in page and "22.13 %" in page and "margin 15 %" in page
+
+
+def test_a_failure_says_its_corrected_p_and_what_could_have_been_seen() -> None:
+    failed = criterion("kl", Verdict.FAIL, holm_p=0.0031, detectable=0.012)
+    page = render_html(report(Verdict.FAIL, Verdict.FAIL, criteria=(failed,)))
+    assert "p is 0.0031 (Holm)" in page and "a change of 0.0120 with a power of 80 %" in page

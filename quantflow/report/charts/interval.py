@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.result import CriterionResult
 from quantflow.report.measures import MORE_IS_BETTER, show_change, show_margin
 from quantflow.report.wording import Wording
 

@@ -48,7 +48,7 @@ def linear(values: Sequence[float], start: float, end: float) -> Scale:
     """An axis from zero to a round value that holds all values, with a little room."""
     largest = max([*values, 0.0]) or 1.0
     step = _step(largest)
-    return Scale(0.0, step * math.ceil(largest * (1 + 1e-9) / step), start, end)
+    return Scale(0.0, step * math.ceil(largest / step - 1e-9), start, end)
 
 
 def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:

@@ -1,4 +1,4 @@
-"""A run's report is found by what people know of it, read back, and rendered again without computing."""
+"""A run's report is rendered again without computing."""
 
 import json
 from pathlib import Path
@@ -7,10 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from quantflow.cli import app
-from quantflow.errors import RecipeError, StoreError
 from quantflow.gate.verdict import Verdict
 from quantflow.report.html import render_html
-from quantflow.report.load import find_report, load_report
+from quantflow.report.read import load_report
 from quantflow.report.write import write_report
 from tests.report.samples import report
 
@@ -25,34 +24,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.mark.parametrize(
-    "known", [RUN, "20261130T05", f"reports/quickstart/{RUN}", f"reports/quickstart/{RUN}/report.json"]
-)
-def test_a_report_is_found_by_run_beginning_folder_or_file(place: Path, known: str) -> None:
-    assert find_report(known, place) == place / "reports" / "quickstart" / RUN
-
-
-@pytest.mark.parametrize("unknown", ["2027", "*", "", ".", "reports"])
-def test_what_is_no_run_is_refused(place: Path, unknown: str) -> None:
-    with pytest.raises(RecipeError, match="there is no report of such a run"):
-        find_report(unknown, place)
-
-
-def test_a_beginning_of_several_is_not_guessed_at(place: Path) -> None:
-    with pytest.raises(RecipeError, match="several runs begin like this") as raised:
-        find_report("20261130", place)
-    assert RUN in raised.value.hint and "aaaaaa" in raised.value.hint
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"schema_version": 2}', "not json", "\x00"])
-def test_a_file_that_is_no_report_is_refused_with_its_place(place: Path, content: str) -> None:
-    path = place / "reports" / "quickstart" / RUN / "report.json"
-    path.write_text(content)
-    with pytest.raises(StoreError, match="not a report that this version can read") as raised:
-        load_report(path.parent)
-    assert raised.value.where == str(path)
 
 
 def test_the_command_renders_the_same_page_again(place: Path) -> None:
