@@ -14,7 +14,7 @@ from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.importing import import_stage
 from quantflow.pipeline.machine import Machine
-from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_shared_stages
+from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_codes, onnx_shared_stages
 from quantflow.pipeline.serving import (
     memory_margins,
     served_params,
@@ -135,7 +135,12 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
 def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
     schemes = {
-        scheme.id: scheme for scheme in map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a)))
+        scheme.id: scheme
+        for scheme in (
+            *map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a))),
+            *(onnx_codes(a) for a in recipe.artifacts if isinstance(a, OnnxArtifact)),
+        )
+        if scheme is not None
     }
     if not schemes:
         return ()

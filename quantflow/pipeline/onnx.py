@@ -15,6 +15,7 @@ from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
+from quantflow.quantize.params import RemedyParams, Scheme, int8_scheme
 from quantflow.recipe.onnx import BY_BLOCK, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.serving import SpeedLimits
@@ -84,7 +85,11 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
     name, measuring = artifact.name, _measure_params(recipe, machine)
     limits = recipe.gate.speed or SpeedLimits()
     codes = {"codes": f"assemble:{artifact.codes_from}"} if artifact.codes_from else {}
+    scheme = onnx_codes(artifact)
+    if scheme is not None:
+        codes["int8"] = f"remedy:{name}" if artifact.remedy else "quantize"
     return (
+        *([_remedy_stage(recipe, artifact, scheme, machine)] if scheme and artifact.remedy else []),
         Stage(
             name=f"assemble:{name}",
             function="quantflow.formats.onnx.assemble:run",
@@ -93,6 +98,7 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
                 scheme=artifact.scheme,
                 keep=artifact.keep,
                 block_size=artifact.block_size,
+                codes=scheme.id if scheme is not None else None,
                 session=measuring.session.model_copy(update={"threads": 1}),  # not a part of what is written
             ),
             inputs={"source": "source", "base": BASE, **codes},
@@ -134,6 +140,32 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
             },
             artifact=name,
         ),
+    )
+
+
+def onnx_codes(artifact: OnnxArtifact) -> Scheme | None:
+    """The scheme of the INT8 values that the quantize stage has to make for an artifact; None for none."""
+    if artifact.scheme == "w8a8":
+        return int8_scheme("w8a8")
+    return int8_scheme("int8") if artifact.scheme == "w8" and artifact.remedy else None
+
+
+def _remedy_stage(recipe: Recipe, artifact: OnnxArtifact, scheme: Scheme, machine: Machine) -> Stage:
+    return Stage(
+        name=f"remedy:{artifact.name}",
+        function="quantflow.remedies.stage:run",
+        params=RemedyParams(
+            scheme=scheme,
+            keep=artifact.keep,
+            max_floating=artifact.max_floating,
+            reduced=artifact.reduce_range,
+            device=machine.device,
+            batch_tokens=recipe.runtime.batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data", "codes": "quantize"},
+        on_device=True,
+        artifact=artifact.name,
+        resumable=True,
     )
 
 

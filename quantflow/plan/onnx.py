@@ -10,8 +10,8 @@ from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
 
 FLOAT, HALF = 4, 2
-# Bytes a weight comes to on disk: its code and its share of the scales.
-STORED = {"w8": 1.01, "w8-block": 1.13, "w4-block": 0.64, "dynamic": 1.01}
+# Bytes a weight comes to on disk: its code, its share of the scales and of channels in floating point.
+STORED = {"w8a8": 1.31, "w8": 1.31, "w8-block": 1.13, "w4-block": 0.64, "dynamic": 1.01}
 # Copies of the weights that the builder holds at most: the model, and the tensors it is writing.
 BUILDER_COPIES = 1.3
 # Copies that ONNX Runtime holds after loading: its own layout, and what it has not let go of.

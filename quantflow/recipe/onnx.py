@@ -9,6 +9,7 @@ from quantflow.recipe.section import Name, Section
 
 BY_BLOCK = ("w8-block", "w4-block")
 LOSSLESS = ("fp32", "fp16")
+PER_CHANNEL = ("w8a8", "w8")
 _BITS = {"fp32": 16, "fp16": 16, "w4-block": 4}
 MOST_THREADS = 1024
 
@@ -22,9 +23,10 @@ class OnnxArtifact(Section):
     format: Literal["onnx"] = Field(
         description="File format: onnx (a graph for ONNX Runtime and ONNX Runtime GenAI)."
     )
-    scheme: Literal["fp32", "fp16", "w8", "w8-block", "w4-block", "dynamic"] = Field(
-        description="How linear layers are stored and computed: fp32 (the model itself; on a GPU fp16), w8 "
-        "(weights INT8 per channel), w8-block and w4-block (weights INT8 or INT4 by block, MatMulNBits), or "
+    scheme: Literal["fp32", "fp16", "w8a8", "w8", "w8-block", "w4-block", "dynamic"] = Field(
+        description="How linear layers are stored and computed: fp32 (the model itself; on a GPU fp16), w8a8 "
+        "(weights INT8 per channel, activations INT8 per tensor with static scales), w8 (weights INT8 per "
+        "channel), w8-block and w4-block (weights INT8 or INT4 by block, MatMulNBits), or "
         "dynamic (onnxruntime's quantize_dynamic per channel, for comparison: it rounds activations as they "
         "come and costs most models their quality)."
     )
@@ -45,6 +47,24 @@ class OnnxArtifact(Section):
         "so that one quantization serves both runtimes. Default: null, weights are rounded to nearest.",
     )
 
+    remedy: bool = Field(
+        default=True,
+        description="For w8a8 and w8: whether what is done for each unit (channels apart in floating point, "
+        "smoothing, ranges) is chosen by its effect on the logits of the selection documents; false for INT8 "
+        "as it comes, with ranges from the least to the largest value. Default: true.",
+    )
+    max_floating: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        default=0.1,  # 10 %: what leaves a product of 8 bits most of its speed
+        description="For w8a8 and w8 with `remedy`: largest share of the weights of all linear layers, "
+        "lm_head and kept units included, that may be computed in floating point, a fraction. Default: 0.1.",
+    )
+    reduce_range: bool = Field(
+        default=False,
+        description="For w8a8 with `remedy`: whether weights use 7 bits, for runtimes on processors without "
+        "VNNI that cannot be told to add up exactly; the artifact's own session options tell them. "
+        "Default: false.",
+    )
+
     @property
     def bits(self) -> int:
         """Bits per weight of what is quantized; 16 where nothing is."""
@@ -57,16 +77,25 @@ class OnnxArtifact(Section):
             "keep": self.scheme in LOSSLESS or self.codes_from is not None,
             "block_size": self.scheme not in BY_BLOCK or self.codes_from is not None,
             "codes_from": self.scheme != "w4-block",
+            "remedy": self.scheme not in PER_CHANNEL,
+            "max_floating": self.scheme not in PER_CHANNEL or not self.remedy,
+            "reduce_range": self.scheme != "w8a8" or not self.remedy,
         }
         for key in self.model_fields_set:
-            if idle.get(key) and getattr(self, key):
-                beside = "codes_from" if self.codes_from and key != "codes_from" else f"scheme {self.scheme}"
+            if idle.get(key):
+                beside = self._beside(key)
                 raise PydanticCustomError(
                     "idle_key",
                     "it does nothing with {beside}",
                     {"key": key, "beside": beside, "hint": "Remove it."},
                 )
         return self
+
+    def _beside(self, key: str) -> str:
+        """What makes a key idle."""
+        if self.codes_from is not None and key != "codes_from":
+            return "codes_from"
+        return "remedy: false" if not self.remedy and key != "remedy" else f"scheme {self.scheme}"
 
 
 class OnnxOptions(Section):

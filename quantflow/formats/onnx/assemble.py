@@ -14,7 +14,8 @@ from quantflow.formats.assembly import ARTIFACT_FOLDER, Assembly, save_assembly
 from quantflow.formats.codes_reader import CodesReader
 from quantflow.formats.folder import folder_bytes, write_provenance
 from quantflow.formats.onnx.base import BaseGraph, load_base
-from quantflow.formats.onnx.census_record import Expectation, ExpectedUnit, save_expectation
+from quantflow.formats.onnx.census_record import COMPUTES, Expectation, ExpectedUnit, save_expectation
+from quantflow.formats.onnx.chosen import ChosenCodes
 from quantflow.formats.onnx.companions import write_companions
 from quantflow.formats.onnx.dynamic import quantize_dynamically
 from quantflow.formats.onnx.folded import fold_into, folded_by_artifact
@@ -23,12 +24,18 @@ from quantflow.formats.onnx.linears import GraphLinear
 from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE, OnnxAssembleParams
 from quantflow.formats.onnx.plans import Int8Plan, Planned
 from quantflow.formats.onnx.rewrite import rewrite
-from quantflow.formats.onnx.values import Latest, given_codes, rounded_by_block, rounded_per_channel
+from quantflow.formats.onnx.values import (
+    Latest,
+    given_codes,
+    given_int8,
+    rounded_by_block,
+    rounded_per_channel,
+)
 from quantflow.formats.read import open_artifact
 from quantflow.model.build import family_at
 from quantflow.model.config import load_config
 from quantflow.model.units import kept_of_all
-from quantflow.model.weights import SafetensorsReader
+from quantflow.model.weights import SafetensorsReader, WeightReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.storage import of_storage
 from quantflow.source.checkpoint import load_checkpoint
@@ -51,7 +58,7 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
     Args:
         params: Scheme, kept units and session options.
         inputs: Finished outputs of `source` and `base`; of `codes`, the assemble stage of the artifact whose
-            codes are taken, where there is one.
+            codes are taken, where there is one; of `int8`, the stage that chose INT8 values, likewise.
         output: Folder to write to.
         reporter: Receives progress.
 
@@ -70,12 +77,16 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
         if params.scheme == "dynamic":
             planned = _write_dynamic(base, kept, folder, reporter.progress_folder / "dynamic")
         else:
+            source = SafetensorsReader(checkpoint.folder)
             donor = open_artifact(inputs["codes"] / ARTIFACT_FOLDER) if "codes" in inputs else None
-            planned = _plans(params, base, graph, kept, donor)
+            chosen = ChosenCodes(inputs["int8"], params.codes, family, blocks) if params.codes else None
+            planned = _plans(params, base, graph, kept, donor or chosen)
             changed = rewrite(graph, base.linears, planned, params.session.accuracy_level)
             if donor is not None:
-                folded = folded_by_artifact(donor, SafetensorsReader(checkpoint.folder), family)
+                folded = folded_by_artifact(donor, source, family)
                 changed |= fold_into(graph, base.linears, planned, folded)
+            if chosen is not None:
+                changed |= fold_into(graph, base.linears, planned, chosen.folded(source))
             write_graph(graph, changed, folder)
         advance(1)
         expectation = _expectation(params, base, planned)
@@ -86,16 +97,18 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
         write_provenance(checkpoint, folder, _facts(params, base, expectation))
         written = GraphFile(folder / GRAPH_FILE)
         advance(1)
-    source = SafetensorsReader(checkpoint.folder)
+    stored = SafetensorsReader(checkpoint.folder)
     assembly = Assembly(
         folder=folder,
         name=params.name,
         format="onnx",
         bytes=folder_bytes(folder),
         weight_bytes=sum(written.bytes(name) for name in written.initializers),
-        source_weight_bytes=sum(source.spec(name).bytes for name in source.names()),
+        source_weight_bytes=sum(stored.spec(name).bytes for name in stored.names()),
         quantized_linears=sum(len(linear.parts) for linear in base.linears if linear.weight in planned),
-        kept_units=tuple(unit for unit, expected in expectation.units.items() if expected.kept),
+        kept_units=tuple(
+            unit for unit, expected in expectation.units.items() if expected.computes == "float"
+        ),
     )
     save_expectation(output, expectation)
     save_assembly(output, assembly)
@@ -106,7 +119,7 @@ def _plans(
     base: BaseGraph,
     graph: GraphFile,
     kept: frozenset[str],
-    donor: Any | None,
+    given: WeightReader | ChosenCodes | None,
 ) -> dict[str, Planned]:
     """Name of a constant → what its product becomes."""
     latest = Latest()
@@ -116,13 +129,18 @@ def _plans(
     for linear in base.linears:
         if params.scheme in DTYPES or linear.unit in kept:
             continue
-        if params.scheme == "w8":
+        named = {part.linear for part in linear.parts}
+        if isinstance(given, ChosenCodes):
+            if named <= given.quantized:
+                planned[linear.weight] = given_int8(linear, given.of, latest)
+        elif isinstance(given, CodesReader):
+            if named <= given.quantized:
+                planned[linear.weight] = given_codes(linear, given, latest)
+        elif params.scheme == "w8":
             planned[linear.weight] = rounded_per_channel(linear, graph, latest)
-        elif not isinstance(donor, CodesReader):
+        else:
             _require_blocks(linear, params.block_size)
             planned[linear.weight] = by_block(linear)
-        elif all(part.linear in donor.quantized for part in linear.parts):
-            planned[linear.weight] = given_codes(linear, donor, latest)
     return planned
 
 
@@ -165,8 +183,9 @@ def _expectation(
         floating = len(plan.floating_channels) if isinstance(plan, Int8Plan) else 0
         kept = linear.weight not in planned
         before = units.get(linear.unit)
+        whole = isinstance(plan, Int8Plan) and plan.input is None and params.scheme == "w8a8"
         units[linear.unit] = ExpectedUnit(
-            kept=kept,
+            computes="float" if kept else "weights-int8" if whole else COMPUTES[params.scheme],
             products=(*(before.products if before else ()), linear.stem),
             floating_channels=floating,
             elements=linear.elements + (before.elements if before else 0),
@@ -190,7 +209,7 @@ def _facts(params: OnnxAssembleParams, base: BaseGraph, expectation: Expectation
         "session_options": params.session.entries,
         "float_share": expectation.float_share,
         "precisions": {
-            unit: DTYPES[base.precision] if expected.kept else stored
+            unit: DTYPES[base.precision] if expected.computes == "float" else stored
             for unit, expected in expectation.units.items()
         },
     }

@@ -21,6 +21,7 @@ INT8_OPERATORS = frozenset(
 )
 NBITS = "MatMulNBits"
 PRODUCTS = INT8_OPERATORS | {NBITS, "MatMul", "FusedMatMul", "Gemm", "FusedGemm"}
+INPUTS = (".MatMul.input.", ".MatMul.remainder.")
 FLOATING_PARTS = (".floating_weight", ".floating_input", ".floating_part")
 
 
@@ -42,7 +43,7 @@ def take_census(optimised: Path, expectation: Expectation, provider: str) -> Cen
     for node in nodes:
         if node.op_type not in PRODUCTS:
             continue
-        names = [name for given in node.input for name in _behind(given, makers)]
+        names = [name for given in node.input for name in _behind(given, makers) if not _is_input(name)]
         unit = next((stems[stem] for name in names if (stem := _stem_of(name, stems))), None)
         if unit is None:
             continue
@@ -53,23 +54,20 @@ def take_census(optimised: Path, expectation: Expectation, provider: str) -> Cen
     return Census(
         provider=provider,
         units={
-            unit: _unit(expected, found[unit], apart[unit], expectation)
-            for unit, expected in expectation.units.items()
+            unit: _unit(expected, found[unit], apart[unit]) for unit, expected in expectation.units.items()
         },
         operators=dict(sorted(Counter(node.op_type for node in nodes).items())),
         float_share=expectation.float_share,
     )
 
 
-def _unit(
-    expected: ExpectedUnit, found: list[tuple[str, Computes]], apart: int, expectation: Expectation
-) -> UnitCensus:
+def _unit(expected: ExpectedUnit, found: list[tuple[str, Computes]], apart: int) -> UnitCensus:
     # A product that cannot be found again was folded away or renamed: nothing good is to be assumed of it.
-    missing = len(found) < len(expected.products) and not (found and expected.kept)
+    missing = len(found) < len(expected.products) and not (found and expected.computes == "float")
     kinds: set[Computes] = {kind for _, kind in found} | ({"float"} if missing else set())
     order: tuple[Computes, ...] = ("float", "weights-int4", "weights-int8", "int8")
     return UnitCensus(
-        expected="float" if expected.kept else expectation.computes,
+        expected=expected.computes,
         found=next(kind for kind in order if kind in kinds),
         operators=dict(sorted(Counter(operator for operator, _ in found).items())),
         float_parts=apart,
@@ -91,6 +89,11 @@ def _behind(name: str, makers: Mapping[str, Any]) -> list[str]:
     if maker is None or maker.op_type not in ("DequantizeLinear", "Transpose", "Cast", "Gather"):
         return [name]
     return [name, *maker.input]
+
+
+def _is_input(name: str) -> bool:
+    """Whether a name is of a rounded input, which products of several units may share."""
+    return any(part in name for part in INPUTS)
 
 
 def _stem_of(name: str, stems: Mapping[str, str]) -> str | None:

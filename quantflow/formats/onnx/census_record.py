@@ -11,7 +11,7 @@ from quantflow.formats.onnx.params import OnnxScheme
 
 EXPECTATION_FILE, CENSUS_FILE = "expectation.json", "census.json"
 Computes = Literal["int8", "weights-int8", "weights-int4", "float"]
-_COMPUTES: Mapping[OnnxScheme, Computes] = {
+COMPUTES: Mapping[OnnxScheme, Computes] = {
     "fp32": "float",
     "fp16": "float",
     "w8a8": "int8",
@@ -30,7 +30,7 @@ class ExpectedUnit(_Record):
     """What a unit is stored as.
 
     Attributes:
-        kept: Whether it stays in floating point.
+        computes: What its products are to compute in; `float` where it stays as it is.
         products: Stems of its constants' names, one for each product, e.g.
             `model.layers.0.attn.qkv_proj.MatMul`.
         floating_channels: Input channels that are computed in floating point.
@@ -38,7 +38,7 @@ class ExpectedUnit(_Record):
         floating_elements: Those of them in floating point.
     """
 
-    kept: bool
+    computes: Computes
     products: tuple[str, ...]
     floating_channels: int
     elements: int
@@ -64,8 +64,8 @@ class Expectation(_Record):
 
     @property
     def computes(self) -> Computes:
-        """What the units that are not kept are to compute in."""
-        return _COMPUTES[self.scheme]
+        """What the scheme is to compute in, units that stay in floating point aside."""
+        return COMPUTES[self.scheme]
 
 
 class UnitCensus(_Record):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from quantflow.formats.onnx.census import take_census
-from quantflow.formats.onnx.census_record import Census, Computes, Expectation, ExpectedUnit
+from quantflow.formats.onnx.census_record import COMPUTES, Census, Computes, Expectation, ExpectedUnit
 from quantflow.formats.onnx.params import OnnxScheme
 from quantflow.formats.onnx.plans import Int8Plan, NBitsPlan, Planned
 from quantflow.quantize.grid import GridKind
@@ -29,7 +29,7 @@ def census_of(
     x = torch.randn(4, 128).numpy()
     run_graph(folder, {"x": x}, level=level, optimised=tmp_path / "optimised.onnx")
     unit = ExpectedUnit(
-        kept=plan is None,
+        computes="float" if plan is None else COMPUTES[scheme],
         products=(linear.weight.removesuffix(".weight"),),
         floating_channels=channels,
         elements=linear.elements,

@@ -36,7 +36,8 @@ def inputs(tokens: int, width: int) -> torch.Tensor:
 
 
 def plan_of(linear: Int8Linear) -> Int8Plan:
-    return Int8Plan(lambda: linear, linear.input, tuple(linear.floating_channels.tolist()))
+    channels = tuple(linear.floating_channels.tolist())
+    return Int8Plan(lambda: linear, linear.input, channels, linear.remainder)
 
 
 @pytest.mark.parametrize("how", [RANGE, InputRange(scale=6 / 127, zero_point=60, reduced=True), None])
@@ -50,6 +51,18 @@ def test_int8_graph_without_fusions_computes_what_the_emulation_does(
     rewritten(product_graph(tmp_path / "base", weight), down_linear(weight), plan_of(linear), tmp_path / "q")
     (y,) = run_graph(tmp_path / "q", {"x": x.numpy()})
     assert np.allclose(y, emulate(linear, x).numpy(), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("level", ["BASIC", "ALL"])
+def test_what_rounding_leaves_is_multiplied_in_int8_as_well(tmp_path: Path, level: str) -> None:
+    weight, x = random_weight(24, 64), inputs(7, 64)
+    left = InputRange(scale=RANGE.scale / 254, zero_point=128)
+    linear = replace(int8_weight(weight, torch.tensor([3])), input=RANGE, remainder=left)
+    rewritten(product_graph(tmp_path / "base", weight), down_linear(weight), plan_of(linear), tmp_path / "q")
+    (y,) = run_graph(tmp_path / "q", {"x": x.numpy()}, level=level)
+    assert np.allclose(y, emulate(linear, x).numpy(), rtol=1e-4, atol=1e-3)
+    once = replace(linear, remainder=None)
+    assert not np.allclose(y, emulate(once, x).numpy(), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("channels", [(), (3, 40)])
