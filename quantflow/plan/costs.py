@@ -27,10 +27,11 @@ from quantflow.plan.measuring import baseline_cost, measure_cost, yardstick_cost
 from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
 from quantflow.plan.refining import refine_cost
+from quantflow.plan.remedying import remedy_cost
 from quantflow.plan.scanning import scan_cost
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
-from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams
+from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams, RemedyParams
 from quantflow.sensitivity.choosing import AssignParams, SearchParams
 from quantflow.sensitivity.params import ScanParams
 from quantflow.source.params import SourceParams
@@ -91,6 +92,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.measure.baseline:run": _Stage(BaselineParams, _with_text(baseline_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
+    "quantflow.remedies.stage:run": _Stage(RemedyParams, _with_text(remedy_cost)),
     "quantflow.sensitivity.scan:run": _Stage(ScanParams, _with_text(scan_cost)),
     "quantflow.measure.yardstick:run": _Stage(YardstickParams, _with_text(yardstick_cost)),
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),

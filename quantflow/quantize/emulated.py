@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +151,10 @@ def _on(block: Int8Block, device: torch.device) -> Int8Block:
     if device.type == "cpu":
         return block
     moved = {
-        name: Int8Linear(
+        name: replace(
+            linear,
             q=linear.q.to(device),
             scales=linear.scales.to(device),
-            input=linear.input,
             floating_channels=linear.floating_channels.to(device),
             floating_weight=linear.floating_weight.to(device),
         )
