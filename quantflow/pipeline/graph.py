@@ -11,7 +11,7 @@ from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
-from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_shared_stages
+from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_schemes, onnx_shared_stages
 from quantflow.pipeline.serving import (
     memory_margins,
     served_params,
@@ -124,7 +124,7 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     schemes = {
         scheme.id: scheme
         for scheme in map(scheme_of, (a for a in recipe.artifacts if isinstance(a, QuantizedArtifact)))
-    }
+    } | onnx_schemes(recipe)
     if not schemes:
         return ()
     quantize = Stage(

@@ -15,6 +15,7 @@ from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
+from quantflow.quantize.params import RemedyParams, Scheme, int8_scheme
 from quantflow.recipe.onnx import BY_BLOCK, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.serving import SpeedLimits
@@ -34,6 +35,13 @@ def onnx_artifacts(recipe: Recipe) -> dict[str, OnnxArtifact]:
         for index, artifact in enumerate(recipe.artifacts)
         if isinstance(artifact, OnnxArtifact)
     }
+
+
+def onnx_schemes(recipe: Recipe) -> dict[str, Scheme]:
+    """Id → scheme that ONNX artifacts need the quantize stage for."""
+    scheme = int8_scheme("w8a8")
+    calibrated = any(artifact.scheme == "w8a8" for artifact in onnx_artifacts(recipe).values())
+    return {scheme.id: scheme} if calibrated else {}
 
 
 def onnx_shared_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
@@ -83,7 +91,11 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
     name, measuring = artifact.name, _measure_params(recipe, machine)
     limits = recipe.gate.speed or SpeedLimits()
     codes = {"codes": f"assemble:{artifact.codes_from}"} if artifact.codes_from else {}
+    remedy = _remedy(recipe, artifact, machine)
+    if remedy is not None:
+        codes["values"] = remedy.name
     return (
+        *((remedy,) if remedy is not None else ()),
         Stage(
             name=f"assemble:{name}",
             function="quantflow.formats.onnx.assemble:run",
@@ -133,6 +145,28 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
             },
             artifact=name,
         ),
+    )
+
+
+def _remedy(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -> Stage | None:
+    """The stage that makes INT8 values with inputs in INT8; None for other schemes."""
+    if artifact.scheme != "w8a8":
+        return None
+    return Stage(
+        name=f"remedy:{artifact.name}",
+        function="quantflow.remedies.stage:run",
+        params=RemedyParams(
+            scheme=int8_scheme("w8a8"),
+            keep=artifact.keep,
+            max_floating=artifact.max_floating,
+            reduced=artifact.reduce_range,
+            device=machine.device,
+            batch_tokens=recipe.runtime.batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data", "codes": "quantize"},
+        on_device=True,
+        artifact=artifact.name,
+        resumable=True,
     )
 
 

@@ -22,11 +22,12 @@ class OnnxArtifact(Section):
     format: Literal["onnx"] = Field(
         description="File format: onnx (a graph for ONNX Runtime and ONNX Runtime GenAI)."
     )
-    scheme: Literal["fp32", "fp16", "w8", "w8-block", "w4-block", "dynamic"] = Field(
-        description="How linear layers are stored and computed: fp32 (the model itself; on a GPU fp16), w8 "
-        "(weights INT8 per channel), w8-block and w4-block (weights INT8 or INT4 by block, MatMulNBits), or "
-        "dynamic (onnxruntime's quantize_dynamic per channel, for comparison: it rounds activations as they "
-        "come and costs most models their quality)."
+    scheme: Literal["fp32", "fp16", "w8a8", "w8", "w8-block", "w4-block", "dynamic"] = Field(
+        description="How linear layers are stored and computed: fp32 (the model itself; on a GPU fp16), "
+        "w8a8 (weights INT8 per channel, inputs INT8 with static scales, made accurate on the selection "
+        "documents), w8 (weights INT8 per channel), w8-block and w4-block (weights INT8 or INT4 by block, "
+        "MatMulNBits), or dynamic (onnxruntime's quantize_dynamic per channel, for comparison: it rounds "
+        "activations as they come and costs most models their quality)."
     )
     keep: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         strict=False,
@@ -45,6 +46,20 @@ class OnnxArtifact(Section):
         "so that one quantization serves both runtimes. Default: null, weights are rounded to nearest.",
     )
 
+    max_floating: float = Field(
+        default=0.1,  # more gives away what INT8 is for: a tenth in floating point is a third of the time
+        ge=0,
+        le=1,
+        description="For w8a8: share of all linear weights that may be multiplied in floating point, units "
+        "in `keep` counted in: outlier channels go apart within it. An input in two INT8 products counts "
+        "a quarter of its unit. Default: 0.1.",
+    )
+    reduce_range: bool = Field(
+        default=False,
+        description="For w8a8: whether weights keep to the codes -64 to 64, so that nothing overflows on "
+        "processors without VNNI in sessions that do not ask for exact products. Default: false.",
+    )
+
     @property
     def bits(self) -> int:
         """Bits per weight of what is quantized; 16 where nothing is."""
@@ -57,6 +72,8 @@ class OnnxArtifact(Section):
             "keep": self.scheme in LOSSLESS or self.codes_from is not None,
             "block_size": self.scheme not in BY_BLOCK or self.codes_from is not None,
             "codes_from": self.scheme != "w4-block",
+            "max_floating": self.scheme != "w8a8",
+            "reduce_range": self.scheme != "w8a8",
         }
         for key in self.model_fields_set:
             if idle.get(key) and getattr(self, key):

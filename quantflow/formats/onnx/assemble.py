@@ -19,11 +19,18 @@ from quantflow.formats.onnx.companions import write_companions
 from quantflow.formats.onnx.dynamic import quantize_dynamically
 from quantflow.formats.onnx.folded import fold_into, folded_by_artifact
 from quantflow.formats.onnx.graph_file import GraphFile, write_graph
+from quantflow.formats.onnx.int8_values import Int8Values
 from quantflow.formats.onnx.linears import GraphLinear
 from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE, OnnxAssembleParams
 from quantflow.formats.onnx.plans import Int8Plan, Planned
 from quantflow.formats.onnx.rewrite import rewrite
-from quantflow.formats.onnx.values import Latest, given_codes, rounded_by_block, rounded_per_channel
+from quantflow.formats.onnx.values import (
+    Latest,
+    given_codes,
+    given_int8,
+    rounded_by_block,
+    rounded_per_channel,
+)
 from quantflow.formats.read import open_artifact
 from quantflow.model.build import family_at
 from quantflow.model.config import load_config
@@ -31,6 +38,7 @@ from quantflow.model.units import kept_of_all
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.storage import of_storage
+from quantflow.quantize.params import int8_scheme
 from quantflow.source.checkpoint import load_checkpoint
 
 WHAT = {
@@ -51,7 +59,7 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
     Args:
         params: Scheme, kept units and session options.
         inputs: Finished outputs of `source` and `base`; of `codes`, the assemble stage of the artifact whose
-            codes are taken, where there is one.
+            codes are taken, or of `values`, the stage that made INT8 values, where there is one.
         output: Folder to write to.
         reporter: Receives progress.
 
@@ -71,10 +79,17 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
             planned = _write_dynamic(base, kept, folder, reporter.progress_folder / "dynamic")
         else:
             donor = open_artifact(inputs["codes"] / ARTIFACT_FOLDER) if "codes" in inputs else None
-            planned = _plans(params, base, graph, kept, donor)
+            values = None
+            if "values" in inputs:
+                values = Int8Values(inputs["values"], int8_scheme("w8a8"), family, blocks)
+            planned = _plans(params, base, graph, kept, donor if values is None else values)
             changed = rewrite(graph, base.linears, planned, params.session.accuracy_level)
-            if donor is not None:
+            folded = None
+            if values is not None:
+                folded = values.folded(checkpoint.folder)
+            elif donor is not None:
                 folded = folded_by_artifact(donor, SafetensorsReader(checkpoint.folder), family)
+            if folded is not None:
                 changed |= fold_into(graph, base.linears, planned, folded)
             write_graph(graph, changed, folder)
         advance(1)
@@ -118,6 +133,9 @@ def _plans(
             continue
         if params.scheme == "w8":
             planned[linear.weight] = rounded_per_channel(linear, graph, latest)
+        elif isinstance(donor, Int8Values):
+            if all(part.linear in donor.linears for part in linear.parts):
+                planned[linear.weight] = given_int8(linear, donor, latest)
         elif not isinstance(donor, CodesReader):
             _require_blocks(linear, params.block_size)
             planned[linear.weight] = by_block(linear)

@@ -72,7 +72,7 @@ def given_int8(linear: GraphLinear, codes: Codes, latest: Latest) -> Planned:
     """
     first = codes(linear.parts[0].linear)
     load = latest.of(linear.weight, lambda: _joined_int8(linear, codes))
-    return Int8Plan(load, first.input, tuple(first.floating_channels.tolist()))
+    return Int8Plan(load, first.input, tuple(first.floating_channels.tolist()), first.remainder)
 
 
 def given_codes(linear: GraphLinear, artifact: CodesReader, latest: Latest) -> Planned:
@@ -101,7 +101,8 @@ def _joined_int8(linear: GraphLinear, codes: Codes) -> Int8Linear:
     loaded = [codes(part.linear) for part in linear.parts]
     first = loaded[0]
     for part, other in zip(linear.parts, loaded, strict=True):
-        if other.input != first.input or not torch.equal(other.floating_channels, first.floating_channels):
+        alike = (other.input, other.remainder) == (first.input, first.remainder)
+        if not alike or not torch.equal(other.floating_channels, first.floating_channels):
             raise QuantizationError(
                 f"rounds its input otherwise than {linear.parts[0].linear}, with which it is one product",
                 where=part.linear,
@@ -113,6 +114,7 @@ def _joined_int8(linear: GraphLinear, codes: Codes) -> Int8Linear:
         input=first.input,
         floating_channels=first.floating_channels,
         floating_weight=torch.cat([one.floating_weight for one in cut]),
+        remainder=first.remainder,
     )
 
 
