@@ -37,6 +37,13 @@ def onnx_artifacts(recipe: Recipe) -> dict[str, OnnxArtifact]:
     }
 
 
+def onnx_schemes(recipe: Recipe) -> dict[str, Scheme]:
+    """Id → scheme that ONNX artifacts need the quantize stage for."""
+    scheme = int8_scheme("w8a8")
+    calibrated = any(artifact.scheme == "w8a8" for artifact in onnx_artifacts(recipe).values())
+    return {scheme.id: scheme} if calibrated else {}
+
+
 def onnx_shared_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     """The stages that all ONNX artifacts of a recipe share; none where it asks for none.
 
@@ -87,7 +94,7 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
     codes = {"codes": f"assemble:{artifact.codes_from}"} if artifact.codes_from else {}
     scheme = onnx_codes(artifact)
     if scheme is not None:
-        codes["int8"] = f"remedy:{name}" if artifact.remedy else "quantize"
+        codes["values"] = f"remedy:{name}" if artifact.remedy else "quantize"
     return (
         *([_remedy_stage(recipe, artifact, scheme, machine)] if scheme and artifact.remedy else []),
         Stage(
@@ -98,7 +105,6 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
                 scheme=artifact.scheme,
                 keep=artifact.keep,
                 block_size=artifact.block_size,
-                codes=scheme.id if scheme is not None else None,
                 session=measuring.session.model_copy(update={"threads": 1}),  # not a part of what is written
             ),
             inputs={"source": "source", "base": BASE, **codes},

@@ -10,7 +10,6 @@ from pathlib import Path
 from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.store import flush_folder
 
-
 # onnx refuses tensors in a file with several hard links, which it takes for an attack.
 NEVER_LINKED = ".onnx.data"
 
@@ -18,8 +17,8 @@ NEVER_LINKED = ".onnx.data"
 def publish(stored: Path, target: Path, *, verify: bool = False) -> None:
     """Make `target` a folder with the files of `stored`.
 
-    Files are hard links where the file system and their readers allow it, so that an artifact costs its size
-    once, and copies elsewhere. A target that already holds these files is left alone; another one is replaced by renames.
+    Files are hard links where file system and readers allow it, so that an artifact costs its size once, and
+    copies elsewhere. A target that already holds these files is left alone; another one is replaced by renames.
 
     Args:
         stored: Folder in the store.

@@ -13,12 +13,13 @@ from quantflow.quantize.int8 import (
     InputRange,
     Int8Linear,
     int8_weight,
+    rounded_input,
 )
 from quantflow.quantize.params import Scheme
 from quantflow.quantize.ranges import ends, remaining, spanning
 from quantflow.quantize.search_space import RangeMethod
 from quantflow.quantize.smoothing import smoothed, smoothing_scale
-from quantflow.remedies.sizes import CHANNELS, EXPONENTS, MOST_APART, RANGE_VALUES, TWICE_COST
+from quantflow.remedies.sizes import CHANNELS, EXPONENTS, MOST_APART, RANGE_VALUES, TWICE_COST, TWICE_HEADROOM
 
 
 @dataclass(frozen=True)
@@ -112,25 +113,50 @@ def loudest_first(problem: UnitProblem, ranges: InputRanges) -> Tensor:
     return torch.argsort(loud, descending=True, stable=True)
 
 
-def input_range(
-    problem: UnitProblem, ranges: InputRanges, rest: Tensor, method: RangeMethod
-) -> InputRange | None:
-    """The range of a unit's input without the channels apart; None where inputs stay in floating point.
+@dataclass(frozen=True)
+class InputSteps:
+    """How a unit's input is rounded.
+
+    Attributes:
+        first: Its range; None where it stays in floating point.
+        second: The range of what that leaves; None where it is not rounded in its turn.
+    """
+
+    first: InputRange | None
+    second: InputRange | None = None
+
+    def rounded(self, inputs: Tensor) -> Tensor:
+        """Inputs as their codes stand for them, float32 of the same shape."""
+        if self.first is None:
+            return inputs
+        rounded = rounded_input(inputs, self.first)
+        return rounded if self.second is None else rounded + rounded_input(inputs - rounded, self.second)
+
+
+def input_steps(
+    problem: UnitProblem, ranges: InputRanges, rest: Tensor, method: RangeMethod, *, twice: bool
+) -> InputSteps:
+    """How a unit's input without the channels apart is rounded.
 
     Args:
         problem: The unit.
         ranges: Of its input, smoothed.
         rest: Channels that are not apart.
-        method: How it is found.
+        method: How the range is found.
+        twice: Whether in two steps.
     """
     if problem.scheme.method != "w8a8":
-        return None
+        return InputSteps(None)
     low, high = float(ranges.low[rest].min()), float(ranges.high[rest].max())
     values = torch.empty(0)
     if method != "minmax":
         values = ranges.sample[:, rest].float().flatten()
         values = values[:: max(1, len(values) // RANGE_VALUES)]
-    return spanning(*ends(method, values, low, high))
+    low, high = ends(method, values, low, high)
+    if not twice:
+        return InputSteps(spanning(low, high))
+    first = spanning(TWICE_HEADROOM * low, TWICE_HEADROOM * high)
+    return InputSteps(first, None if first is None else remaining(first))
 
 
 @dataclass(frozen=True)
@@ -156,14 +182,13 @@ def apply(problem: UnitProblem, option: Option) -> UnitValues:
     ranges = smoothed(problem.ranges, scale)
     order = loudest_first(problem, ranges)
     apart, rest = order[: option.channels].sort().values, order[option.channels :]
-    how = input_range(problem, ranges, rest, option.range)
+    steps = input_steps(problem, ranges, rest, option.range, twice=option.twice)
     on = {name: scale.to(weight.device) for name, weight in problem.weights.items()}
-    left = remaining(how) if option.twice and how is not None else None
     linears = {
         name: replace(
             int8_weight(weight.float() * on[name], apart.to(weight.device), problem.largest_code),
-            input=how,
-            remainder=left,
+            input=steps.first,
+            remainder=steps.second,
         )
         for name, weight in problem.weights.items()
     }

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from quantflow.calibrate.input_ranges import InputRanges
-from quantflow.quantize.int8 import int8_weight, rounded_input
-from quantflow.quantize.ranges import remaining
+from quantflow.quantize.int8 import int8_weight
 from quantflow.quantize.search_space import RangeMethod
 from quantflow.quantize.smoothing import smoothed
-from quantflow.remedies.options import Option, UnitProblem, input_range, loudest_first
+from quantflow.remedies.options import Option, UnitProblem, input_steps, loudest_first
 from quantflow.remedies.sizes import OTHER_RANGES
 
 TWICE = Option(twice=True)
@@ -80,12 +79,8 @@ class _Smoothed:
     def effect(self, count: int, method: RangeMethod, *, twice: bool = False) -> float:
         """½·Σ_t (g_t·Δy_t)² with so many channels apart."""
         rest = self._order[count:].cpu()
-        how = input_range(self._problem, self._ranges, rest, method)
-        x = self._inputs[:, count:]
-        rounded = x if how is None else rounded_input(x, how)
-        left = remaining(how) if twice and how is not None else None
-        if left is not None:
-            rounded = rounded + rounded_input(x - rounded, left)
+        steps = input_steps(self._problem, self._ranges, rest, method, twice=twice)
+        rounded = steps.rounded(self._inputs[:, count:])
         given = (rounded * self._quantized[:, count:]).sum(-1)
         if count:
             given = given + self._apart[:, count - 1]

@@ -26,5 +26,9 @@ TRIAL_TOKENS = 2048
 TWICE_COST = 1 / 4
 """What a second INT8 product costs of one in floating point: processors with VNNI do four times as many."""
 
+TWICE_HEADROOM = 2.0
+"""How much wider than calibration saw the range of an input is that is multiplied twice: a bit of its 16, for
+text with larger outliers."""
+
 MODELS_MEASURED = 6
 """Whole models that are measured, at most: three rules for all units alike, three ways to choose."""

@@ -54,6 +54,12 @@ def test_two_products_make_up_for_all_that_inputs_lose() -> None:
     assert error(own, Option()) > 3 * weights_only
 
 
+def test_two_products_have_room_for_text_that_is_louder_than_calibration_was() -> None:
+    own, louder = problem(), 1.9 * inputs()
+    assert error(own, Option(twice=True), louder) < 1.2 * error(problem("int8"), Option(), louder)
+    assert error(own, Option(), louder) > 2 * error(own, Option())
+
+
 def test_all_linears_of_a_unit_read_one_input() -> None:
     values = apply(problem(), Option(0.5, 4, "mse"))
     first, second = values.linears.values()

@@ -1,7 +1,6 @@
-"""A graph in W8A8 computes what its emulation in torch does, folds and channels apart included."""
+"""W8A8 from calibration to ONNX Runtime: the graph computes what the emulation says, in INT8."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,117 +8,155 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from quantflow.formats.assembly import ARTIFACT_FOLDER
-from quantflow.formats.onnx.base import load_base
+from quantflow.data.windows import CALIBRATION_FILE, PACKED, SELECTION_FILE, make_windows, save_windows
+from quantflow.formats.assembly import ARTIFACT_FOLDER, load_assembly
+from quantflow.formats.onnx.assemble import run as assemble
 from quantflow.formats.onnx.census_record import load_census, load_expectation
-from quantflow.formats.onnx.params import OnnxAssembleParams
+from quantflow.formats.onnx.params import OnnxAssembleParams, SessionOptions
 from quantflow.measure import onnx as measuring
-from quantflow.measure.measurement import load_measurement
 from quantflow.measure.onnx_params import OnnxMeasureParams
-from quantflow.model.families import FAMILIES
-from quantflow.model.forward import final_hidden
-from quantflow.model.weights import SafetensorsReader
+from quantflow.model.forward import BlockPass
+from quantflow.model.passes import PassProgress
+from quantflow.quantize import stage as quantize
 from quantflow.quantize.emulated import EmulatedDecoder
-from quantflow.quantize.int8 import InputRange, int8_weight
-from quantflow.quantize.int8_block import Int8Block, int8_file, save_int8_block
-from quantflow.quantize.params import int8_scheme
+from quantflow.quantize.int8_block import Int8Block, int8_file, read_int8_block, save_int8_block
+from quantflow.quantize.params import QuantizeParams, RemedyParams, int8_scheme
+from quantflow.remedies import stage as remedy
+from quantflow.remedies.model import RemediedModel
+from quantflow.remedies.options import Option
+from quantflow.remedies.record import load_remedy_record
 from quantflow.runtime.ort import OnnxModel
 from tests.formats.onnx.conftest import SESSION, Ground
 from tests.reporting import RecordingReporter
 from tests.tiny_models import VOCABULARY
 
-FAMILY = FAMILIES["llama"]
-SCHEME = int8_scheme("w8a8")
-RANGE = InputRange(scale=8 / 255, zero_point=128)
-LEFT = InputRange(scale=RANGE.scale / 254, zero_point=128)
-KEPT = "model.layers.1.o"
-IDS = np.random.default_rng(0).integers(0, VOCABULARY, 40)
+W8A8 = int8_scheme("w8a8")
+IDS = np.random.default_rng(0).integers(0, VOCABULARY, 60)
+BASIC = SESSION.model_copy(update={"optimization": "basic"})
 BLOCKS = 3
 
 
-def values(model: Path) -> Callable[[int | None], Int8Block]:
-    """INT8 values of every unit but one, smoothed where there is a place for it, two channels apart."""
-    reader, generator = SafetensorsReader(model), torch.Generator().manual_seed(1)
-    apart, folded = torch.tensor([1, 5]), {"qkv": "input_layernorm", "down": "mlp.up_proj"}
-    made: dict[int | None, Int8Block] = {}
-    for index in range(BLOCKS):
-        prefix = FAMILY.block_name(index)
-        scales = {
-            unit: 0.5 + torch.rand(reader.shape(f"{prefix}.{into}.weight")[0], generator=generator)
-            for unit, into in folded.items()
-        }
-        linears = {}
-        for unit, names in FAMILY.units.items():
-            for name in names if f"{prefix}.{unit}" != KEPT else ():
-                weight = reader.read(f"{prefix}.{name}.weight").float()
-                if unit in scales:
-                    weight = weight * scales[unit]
-                if name == folded["down"]:
-                    weight = weight / scales["down"].unsqueeze(1)
-                left = LEFT if unit == "o" else None
-                linears[f"{prefix}.{name}"] = replace(int8_weight(weight, apart), input=RANGE, remainder=left)
-        folds = {f"{prefix}.{into}.weight": scales[unit] for unit, into in folded.items()}
-        made[index] = Int8Block(linears, folds)
-    scale = 0.5 + torch.rand(64, generator=generator)
-    head = reader.read("model.embed_tokens.weight").float() * scale
-    made[None] = Int8Block(
-        {"lm_head": replace(int8_weight(head, apart), input=RANGE)}, {"model.norm.weight": scale}
-    )
-    return made.__getitem__
+@pytest.fixture(scope="module")
+def calibrated(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Outputs of `source`, `data` and, as `codes`, `quantize`."""
+    root = tmp_path_factory.mktemp("w8a8")
+    folders = {name: root / name for name in ("data", "codes")}
+    for folder in folders.values():
+        folder.mkdir()
+    generator = np.random.default_rng(1)
+    pieces = list(generator.integers(0, VOCABULARY, (12, 32)).astype(np.int32))
+    save_windows(folders["data"] / CALIBRATION_FILE, make_windows(pieces[:8], [PACKED] * 8))
+    save_windows(folders["data"] / SELECTION_FILE, make_windows(pieces[8:], [0, 1, 2, 3]))
+    folders["source"] = ground.source
+    params = QuantizeParams(candidates=(W8A8,), device="cpu", batch_tokens=128)
+    quantize.run(params, folders, folders["codes"], RecordingReporter())
+    return folders
 
 
-@pytest.fixture
-def artifact(ground: Ground, tmp_path: Path) -> Path:
-    chosen = tmp_path / "remedy"
-    int8_file(chosen, SCHEME.id, 0).parent.mkdir(parents=True)
-    given = values(ground.model)
+def assembled(ground: Ground, values: Path, output: Path, keep: tuple[str, ...] = ()) -> Path:
+    output.mkdir(parents=True)
+    params = OnnxAssembleParams(name="w8a8", scheme="w8a8", session=SESSION, keep=keep)
+    inputs = {"source": ground.source, "base": ground.base, "values": values}
+    assemble(params, inputs, output, RecordingReporter())
+    return output
+
+
+def emulated(ground: Ground, values: Path, folder: Path) -> NDArray[np.float32]:
+    decoder = EmulatedDecoder(ground.model, partial(read_int8_block, values, W8A8.id))
+    ids = torch.from_numpy(IDS)[None]
+    with torch.no_grad():
+        states = BlockPass(decoder, [ids], PassProgress(RecordingReporter(progress_folder=folder)))
+        for index, block in states.blocks():
+            states.run(index, block, lambda steps: None)
+        result: NDArray[np.float32] = decoder.logits(decoder.final(states.hidden[0]))[0].numpy()
+    return result
+
+
+def in_onnx(artifact: Path, session: SessionOptions) -> NDArray[np.float32]:
+    return OnnxModel(artifact / ARTIFACT_FOLDER, session).start(IDS.size).logits(IDS)
+
+
+def lossless(ground: Ground, folder: Path) -> NDArray[np.float32]:
+    return emulated(ground, _empty(folder), folder / "progress")
+
+
+def _empty(folder: Path) -> Path:
+    int8_file(folder, W8A8.id, 0).parent.mkdir(parents=True)
     for index in (*range(BLOCKS), None):
-        save_int8_block(int8_file(chosen, SCHEME.id, index), given(index))
-    params = OnnxAssembleParams(name="w8a8", scheme="w8a8", codes=SCHEME.id, session=SESSION)
-    return ground.assembled(tmp_path / "artifact", params, int8=chosen)
+        save_int8_block(int8_file(folder, W8A8.id, index), Int8Block())
+    return folder
 
 
-def emulated(ground: Ground) -> NDArray[np.float32]:
-    decoder = EmulatedDecoder(ground.model, values(ground.model))
-    (final,) = final_hidden(decoder, [torch.from_numpy(IDS)[None]], RecordingReporter(), "emulation")
-    with decoder.loaded_head(), torch.no_grad():
-        logits: NDArray[np.float32] = decoder.logits(final[0]).numpy()
-    return logits
+@pytest.fixture(scope="module")
+def all_kinds(ground: Ground, calibrated: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Values with every remedy: a unit smoothed, one with channels apart, one in two products."""
+    output = tmp_path_factory.mktemp("values")
+    params = RemedyParams(scheme=W8A8, device="cpu", batch_tokens=128)
+    decoder = EmulatedDecoder(ground.model, lambda index: Int8Block())
+    model = RemediedModel(decoder, calibrated["codes"], params)
+    kinds = {
+        "qkv": Option(0.5, 4),
+        "o": Option(channels=2),
+        "gate_up": Option(0.3),
+        "down": Option(0.5, 1, "mse", twice=True),
+        "lm_head": Option(0.5, 3, "percentile"),
+    }
+    options = {unit: kinds[unit.rpartition(".")[2]] for unit in model.sizes}
+    int8_file(output, W8A8.id, 0).parent.mkdir(parents=True)
+    for index in (*range(BLOCKS), None):
+        save_int8_block(int8_file(output, W8A8.id, index), model.values(index, options))
+    return output
 
 
-@pytest.mark.parametrize("optimization", ["basic", "all"])
-def test_the_graph_computes_what_the_emulation_does(
-    ground: Ground, artifact: Path, optimization: str
+@pytest.mark.parametrize("session", [BASIC, SESSION], ids=["basic", "all"])
+def test_the_graph_computes_what_the_emulation_says(
+    ground: Ground, all_kinds: Path, tmp_path: Path, session: SessionOptions
 ) -> None:
-    session = SESSION.model_copy(update={"optimization": optimization})
-    got = OnnxModel(artifact / ARTIFACT_FOLDER, session).start(IDS.size).logits(IDS)
-    lossless = OnnxModel(load_base(ground.base).folder, SESSION).start(IDS.size).logits(IDS)
-    expected = emulated(ground)
-    # A sum in another order may round to the next code of 256: a few logits are off by a little.
-    assert np.abs(got - expected).mean() < 0.05 * np.abs(lossless - expected).mean()
+    artifact = assembled(ground, all_kinds, tmp_path / "artifact")
+    expected, exact = emulated(ground, all_kinds, tmp_path / "progress"), lossless(ground, tmp_path / "none")
+    cost = np.abs(expected - exact).mean()
+    # Sums in another order send a few inputs to the neighbouring code.
+    assert np.abs(in_onnx(artifact, session) - expected).mean() < 0.1 * cost
 
 
-def test_every_unit_runs_as_int8_but_the_one_that_was_kept(
-    ground: Ground, artifact: Path, tmp_path: Path
+def test_kept_units_are_lossless_in_the_graph_and_folds_around_them_undone(
+    ground: Ground, calibrated: dict[str, Path], tmp_path: Path
 ) -> None:
+    keep = ("model.layers.1.gate_up", "model.layers.0.down", "lm_head")
+    values = tmp_path / "values"
+    values.mkdir()
+    params = RemedyParams(scheme=W8A8, keep=keep, max_floating=1.0, device="cpu", batch_tokens=128)
+    remedy.run(params, calibrated, values, RecordingReporter())
+    artifact = assembled(ground, values, tmp_path / "artifact", keep)
+    assert set(load_assembly(artifact).kept_units) == set(keep)
+    expected, exact = emulated(ground, values, tmp_path / "progress"), lossless(ground, tmp_path / "none")
+    assert np.abs(in_onnx(artifact, BASIC) - expected).mean() < 0.1 * np.abs(expected - exact).mean()
+
+
+def test_the_floating_share_of_the_artifact_is_that_of_the_remedies(
+    ground: Ground, calibrated: dict[str, Path], tmp_path: Path
+) -> None:
+    values = tmp_path / "values"
+    values.mkdir()
+    remedy.run(
+        RemedyParams(scheme=W8A8, device="cpu", batch_tokens=128), calibrated, values, RecordingReporter()
+    )
+    artifact = assembled(ground, values, tmp_path / "artifact")
+    assert load_expectation(artifact).float_share == pytest.approx(load_remedy_record(values).floating_share)
+
+
+def test_every_unit_is_found_to_run_as_int8_with_its_products_and_floating_parts(
+    ground: Ground, all_kinds: Path, tmp_path: Path
+) -> None:
+    artifact = assembled(ground, all_kinds, tmp_path / "artifact")
     (tmp_path / "measured").mkdir()
-    reporter = RecordingReporter()
     inputs = {"base": ground.base, "data": ground.data, "baseline": ground.base, "assemble": artifact}
     params = OnnxMeasureParams(session=SESSION, instruction_set="avx2")
-    measuring.artifact(params, inputs, tmp_path / "measured", reporter)
+    measuring.artifact(params, inputs, tmp_path / "measured", reporter := RecordingReporter())
     census = load_census(tmp_path / "measured")
-    assert {unit for unit, found in census.units.items() if found.found != "int8"} == {KEPT}
+    assert {unit.found for unit in census.units.values()} == {"int8"}
     assert census.fallen_back == ()
-    assert reporter.codes() == []
+    assert census.units["model.layers.0.down"].operators == {"MatMulIntegerToFloat": 2}  # in two products
     assert census.units["model.layers.0.qkv"].float_parts == 1
-    assert census.units["model.layers.0.o"].operators == {"MatMulIntegerToFloat": 2}
-    expected = load_expectation(artifact).float_share
-    floating = 64 * 64 + 2 * (3 * (128 + 2 * 128 + 64) + 2 * 64 + VOCABULARY)
-    assert (
-        census.float_share
-        == expected
-        == pytest.approx(floating / (3 * (64 * 192 + 3 * 64 * 128) + VOCABULARY * 64))
-    )
-    measurement = load_measurement(tmp_path / "measured")
-    assert measurement.kl is not None
-    assert 0 < measurement.kl.mean < 0.5
+    assert census.units["model.layers.0.gate_up"].float_parts == 0
+    assert reporter.codes() == []
