@@ -18,7 +18,8 @@ def publish(stored: Path, target: Path, *, verify: bool = False) -> None:
     """Make `target` a folder with the files of `stored`.
 
     Files are hard links where file system and readers allow it, so that an artifact costs its size once, and
-    copies elsewhere. A target that already holds these files is left alone; another one is replaced by renames.
+    copies elsewhere. A target that already holds these files is left alone; another one is replaced by
+    renames.
 
     Args:
         stored: Folder in the store.
