@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
 from quantflow.formats.onnx.census_record import Census
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.result import CriterionResult, Lossless
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
@@ -62,6 +62,7 @@ class ArtifactReport(_Part):
         census: What every unit of an ONNX artifact really runs as; None for others.
         sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
         assignment: Which units are spared and why; None where none were to be chosen.
+        lossless: The level of lossless that it reaches; None where it was not judged.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ArtifactReport(_Part):
     census: Census | None = None
     sensitivity: ScanRecord | None = None
     assignment: AssignmentRecord | None = None
+    lossless: Lossless | None = None
 
 
 class BaselineReport(_Part):
