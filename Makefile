@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-interop lint bench FORCE
+.PHONY: help setup run test test-slow test-interop test-browser lint bench FORCE
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 BIN := .venv/bin
@@ -61,6 +61,14 @@ test-slow: $(STAMP)  ## run the tests that need the quickstart model
 
 test-interop: $(STAMP)  ## run the tests that load artifacts in other programs, as far as they are installed
 	@$(BIN)/python -m pytest -m interop -rs
+
+test-browser: $(STAMP)  ## open reports in Chromium (Debian: apt-get install chromium chromium-driver fonts-noto-cjk)
+	@$(BIN)/python -c 'import selenium, html5lib' 2> /dev/null ||
+	  $(BIN)/python -m pip install -q --no-input --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	code=0
+	$(BIN)/python -m pytest -m browser -rs tests/browser || code=$$?
+	echo "screenshots: browser-shots/"
+	exit $$code
 
 lint: $(STAMP)  ## check style, format and types
 	@$(BIN)/ruff check .

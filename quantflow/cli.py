@@ -19,11 +19,14 @@ from quantflow.commands.decide import approve, waive
 from quantflow.commands.doctor import doctor
 from quantflow.commands.export import export
 from quantflow.commands.history import history
+from quantflow.commands.judging import judging
 from quantflow.commands.plan import plan
 from quantflow.commands.process import discard_output, take_signals
 from quantflow.commands.release import publish, rollback, verify_artifact
+from quantflow.commands.report import report
 from quantflow.commands.runs import runs
 from quantflow.commands.runtime import runtime
+from quantflow.commands.scan import scan
 from quantflow.commands.several import run_all
 from quantflow.errors import QuantFlowError, RecipeError
 from quantflow.pipeline.deadline import parse_duration
@@ -32,11 +35,12 @@ from quantflow.pipeline.run import run as run_recipe
 from quantflow.pipeline.several import recipes_in
 from quantflow.pipeline.storage import of_storage, storage_error
 from quantflow.pipeline.store import WORKSPACE
-from quantflow.pipeline.terminal import BarTerminal, LogTerminal, QuietTerminal, Terminal
+from quantflow.pipeline.terminal import terminal_for
 from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
 from quantflow.report.terminal import criteria_view, verdict_line
 from quantflow.report.terminal_data import data_view
+from quantflow.report.terminal_spared import spared_view
 from quantflow.report.write import report_json
 
 ERROR_EXIT = 2
@@ -103,7 +107,7 @@ def run(
     """
     given = tuple(overrides or ())
     limit = parse_duration(time_limit) if time_limit else None
-    terminal = partial(_terminal, quiet=quiet)
+    terminal = partial(terminal_for, quiet=quiet)
 
     def run_one(recipe: Path, seconds: float | None) -> RunResult:
         return run_recipe(
@@ -117,7 +121,30 @@ def run(
 
     if len(recipes) > 1:
         return run_all(recipes, run_one, limit, as_json=as_json, quiet=quiet)
-    result = run_one(recipes[0], limit)
+    return _told(run_one(recipes[0], limit), as_json=as_json, quiet=quiet)
+
+
+@app.command()
+def gate(
+    baseline: Annotated[str, typer.Option(help="The lossless model: what model.source may say.")],
+    candidate: Annotated[Path, typer.Option(help="Folder of the artifact to judge, whoever made it.")],
+    recipe: Annotated[Path, typer.Option(help="Whose data, gate and runtime hold; not its artifacts.")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as for `run`.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json to standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print verdict and report path only.")] = False,
+) -> int:
+    """Judge an artifact that is there already against a baseline, by a recipe's data and gate.
+
+    Exit codes: 0 pass, 1 fail, 2 error or incomplete, 3 inconclusive, 4 recipe or usage invalid.
+    """
+    given = (*(overrides or ()), *judging(baseline, candidate))
+    result = run_recipe(load_recipe(recipe, given), terminal=terminal_for(quiet=quiet), overrides=given)
+    return _told(result, as_json=as_json, quiet=quiet)
+
+
+def _told(result: RunResult, *, as_json: bool, quiet: bool) -> int:
     for error in result.errors:
         _complain(str(error))
     if as_json:
@@ -140,13 +167,14 @@ def nightly(
     """Run every recipe of a folder, one after another; the exit code is the worst of theirs."""
 
     def run_one(recipe: Path, seconds: float | None) -> RunResult:
-        return run_recipe(load_recipe(recipe), terminal=_terminal(quiet=quiet), time_limit=seconds)
+        return run_recipe(load_recipe(recipe), terminal=terminal_for(quiet=quiet), time_limit=seconds)
 
     limit = parse_duration(time_limit) if time_limit else None
     return run_all(recipes_in(folder), run_one, limit, as_json=as_json, quiet=quiet)
 
 
 app.command()(plan)
+app.command()(scan)
 app.command()(history)
 app.command("compare")(compare_runs)
 app.command()(approve)
@@ -158,6 +186,7 @@ app.command("verify-artifact")(verify_artifact)
 app.command()(doctor)
 app.command()(clean)
 app.command()(runs)
+app.command()(report)
 app.add_typer(runtime, name="runtime")
 
 
@@ -208,7 +237,7 @@ def _exit_code() -> int:
 
 
 def _interrupted() -> str:
-    if sys.argv[1:2] not in (["run"], ["nightly"]):
+    if sys.argv[1:2] not in (["run"], ["scan"], ["nightly"], ["gate"]):
         return "interrupted"
     command = shlex.join(["quantflow", *sys.argv[1:]])
     return f"interrupted; what is finished is kept, to the last block or batch.\n  Go on with: {command}"
@@ -242,17 +271,13 @@ def _unexpected(error: Exception) -> int:
     return ERROR_EXIT
 
 
-def _terminal(*, quiet: bool) -> Terminal:
-    if quiet:
-        return QuietTerminal()
-    console = Console(stderr=True)
-    return BarTerminal(console) if console.is_terminal else LogTerminal(sys.stderr)
-
-
 def _show(result: RunResult, *, quiet: bool) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     if not quiet and result.report.data is not None:
         console.print(data_view(result.report.data.accounting, console.width))
+    spared = None if quiet else spared_view(result.report, console.width)
+    if spared is not None:
+        console.print(spared)
     if not quiet and result.report.criteria:
         console.print(criteria_view(result.report, console.width))
     if result.verified:

@@ -58,3 +58,7 @@ class FitError(QuantFlowError):
 
 class RuntimeUnavailableError(QuantFlowError):
     """A runtime that models are to be measured in is not installed, cannot be, or does not start."""
+
+
+class TaskError(QuantFlowError):
+    """An lm-eval task, a prompt set or a scorer of one's own cannot be run as asked."""

@@ -18,8 +18,9 @@ class InputStatistics:
     Attributes:
         gram: float32 `[d_in, d_in]`, Σ x·xᵀ.
         mean_abs: float32 `[d_in]`, mean |x|.
-        sample: float32 `[sampled, d_in]`, the input at tokens drawn at random, one of every so many; None
-            where it is no wider than `SAMPLED_TOKENS`, so that what the Gram matrix says costs no more.
+        sample: float32 `[sampled, d_in]`, the input at tokens drawn at random, one of every so many, at all
+            of them where they are few; None where nothing asks for it, or where it is no wider than there
+            would be tokens in it, so that what the Gram matrix says costs no more.
         tokens: Tokens seen.
     """
 
@@ -36,17 +37,19 @@ class InputCollector:
         linear: The linear to listen to.
         name: Its full name, for messages.
         tokens: Tokens that will pass in all.
+        searched: Whether a scale will be searched for it, which a sample may make cheaper.
     """
 
-    def __init__(self, linear: nn.Module, name: str, tokens: int) -> None:
+    def __init__(self, linear: nn.Module, name: str, tokens: int, *, searched: bool = False) -> None:
         weight = linear.get_parameter("weight")
         size, device = weight.shape[1], weight.device
         self._name = name
         self._gram = torch.zeros(size, size, dtype=torch.float32, device=device)
         self._sum_abs = torch.zeros(size, dtype=torch.float32, device=device)
         self._tokens = 0
-        self._sample: list[Tensor] | None = [] if size > SAMPLED_TOKENS else None
-        self._sampled = _one_of_every(math.ceil(tokens / SAMPLED_TOKENS), tokens)
+        self._sampled = one_of_every(math.ceil(tokens / SAMPLED_TOKENS), tokens)
+        samples = searched and size > min(SAMPLED_TOKENS, tokens)
+        self._sample = torch.empty(len(self._sampled), size, device=device) if samples else None
         self._handle = linear.register_forward_pre_hook(self._collect)
 
     def finish(self) -> InputStatistics:
@@ -67,8 +70,7 @@ class InputCollector:
             end = min(begin + PANEL, size)
             self._gram[begin:end, end:] = self._gram[end:, begin:end].T
         mean_abs = self._sum_abs / self._tokens
-        sample = None if self._sample is None else torch.cat(self._sample)
-        return InputStatistics(self._gram, mean_abs, sample, self._tokens)
+        return InputStatistics(self._gram, mean_abs, self._sample, self._tokens)
 
     def _collect(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
         x = args[0].reshape(-1, args[0].shape[-1]).float()
@@ -79,11 +81,11 @@ class InputCollector:
         if self._sample is not None:
             ends = torch.tensor([self._tokens, self._tokens + len(x)])
             first, last = torch.searchsorted(self._sampled, ends).tolist()
-            self._sample.append(x[(self._sampled[first:last] - self._tokens).to(x.device)])
+            self._sample[first:last] = x[(self._sampled[first:last] - self._tokens).to(x.device)]
         self._tokens += x.shape[0]
 
 
-def _one_of_every(many: int, tokens: int) -> Tensor:
+def one_of_every(many: int, tokens: int) -> Tensor:
     """Positions drawn at random, one of each stretch of `many` tokens, the same ones every time.
 
     Evenly spaced ones would fall on the first token of every window, or on none, where lengths divide.

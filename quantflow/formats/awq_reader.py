@@ -22,8 +22,7 @@ def open_awq(folder: Path, settings: dict[str, Any]) -> CodesReader:
         ArtifactError: If the settings are not those of the layout, or a tensor is missing, has a shape or
             dtype that does not fit the others, or cannot be read.
     """
-    group_size = _group_size(folder, settings)
-    kept = settings.get("modules_to_not_convert") or []
+    group_size, kept = _group_size(folder, settings), _kept(folder, settings)
 
     def sizes(parts: Mapping[str, TensorSpec]) -> tuple[int, int, int]:
         qweight = parts[QWEIGHT]
@@ -54,3 +53,13 @@ def _group_size(folder: Path, settings: dict[str, Any]) -> int:
             where=str(folder / "config.json"),
         )
     return group_size
+
+
+def _kept(folder: Path, settings: dict[str, Any]) -> list[str]:
+    kept = settings.get("modules_to_not_convert") or []
+    if not isinstance(kept, list) or not all(isinstance(module, str) and module for module in kept):
+        raise ArtifactError(
+            f"quantization_config has modules_to_not_convert {kept!r}; it has to be a list of names",
+            where=str(folder / "config.json"),
+        )
+    return kept

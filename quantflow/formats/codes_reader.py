@@ -108,6 +108,9 @@ class CodesReader:
         if linear + WEIGHT in self._reader.names():
             raise ArtifactError("is stored both quantized and not", where=f"{self.folder}: {linear}")
         found = {part: self._reader.spec(linear + part) for part in self._layout.parts}
+        empty = next((spec for spec in found.values() if 0 in spec.shape), None)
+        if empty is not None:
+            raise unreadable(self.folder, empty, "and holds nothing")
         outputs, inputs, group_size = sizes(found)
         for expected in self._layout.specs(linear, outputs, inputs, self._bits, group_size):
             spec = found[expected.name.removeprefix(linear)]

@@ -22,7 +22,7 @@ from quantflow.formats.folder import (
     write_provenance,
 )
 from quantflow.formats.params import ExportParams
-from quantflow.formats.plan import Entry, block_of, plan_shards, shard_index
+from quantflow.formats.plan import Entry, block_of, in_order, plan_shards, shard_index
 from quantflow.formats.read import open_artifact
 from quantflow.formats.rounding import Losses, tensor_losses
 from quantflow.model.build import family_at
@@ -121,13 +121,8 @@ def plan_export(
         dtype: What floating-point tensors become.
         kept: Tensors that stay as they are.
     """
-
-    def place(name: str) -> tuple[int, str]:
-        block = block_of(name, family)
-        return (-1 if block is None else block, name)
-
     entries = []
-    for name in sorted(reader.names(), key=place):
+    for name in in_order(reader, family):
         spec = reader.spec(name)
         stays = name in kept or not spec.dtype.is_floating_point
         stored = TensorSpec(name, spec.dtype if stays else dtype, spec.shape)

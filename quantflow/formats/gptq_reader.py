@@ -142,7 +142,7 @@ def _excluded(dynamic: object, where: str) -> tuple[re.Pattern[str], ...]:
             )
         try:
             patterns.append(re.compile(key.removeprefix(EXCLUDES)))
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ArtifactError(
                 f"quantization_config has a dynamic key that is no regular expression, {key!r}: {error}",
                 where=where,

@@ -61,6 +61,16 @@ def block_of(name: str, family: Family) -> int | None:
     return int(match[1]) if match else None
 
 
+def in_order(reader: SafetensorsReader, family: Family) -> list[str]:
+    """Names of all tensors of a source, those outside the blocks first, then block by block."""
+
+    def place(name: str) -> tuple[int, str]:
+        block = block_of(name, family)
+        return (-1 if block is None else block, name)
+
+    return sorted(reader.names(), key=place)
+
+
 def stored_dtype(dtype: torch.dtype, half: torch.dtype) -> torch.dtype:
     """What a tensor that is not quantized is stored as: its own dtype, or `half` if that is a wider float."""
     return half if dtype.is_floating_point and dtype not in HALF_DTYPES else dtype
@@ -93,13 +103,9 @@ def plan_entries(
             "there are codes for it, and the source has no such layer", where=min(missing)
         )
 
-    def place(name: str) -> tuple[int, str]:
-        block = block_of(name, family)
-        return (-1 if block is None else block, name)
-
     layout = LAYOUTS[format]
     entries = []
-    for name in sorted(reader.names(), key=place):
+    for name in in_order(reader, family):
         spec, linear = reader.spec(name), name.removesuffix(WEIGHT)
         if name.endswith(WEIGHT) and linear in quantized:
             outputs, inputs = spec.shape

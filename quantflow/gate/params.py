@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
+from quantflow.gate.asked import Asked
 from quantflow.gate.level import Level
 from quantflow.measure.speed_value import SpeedMetric
 from quantflow.pipeline.stage import StageParams
@@ -71,6 +72,7 @@ class GateParams(StageParams):
         require: Level of lossless that the artifact has to reach; None where none is asked for.
         speed: Margin of speed; None where it is not judged.
         memory: Margins of memory; None where it is not judged.
+        asked: Margins of what is asked for beside loss on text, speed and memory.
     """
 
     artifact: str
@@ -85,3 +87,4 @@ class GateParams(StageParams):
     require: Level | None = None
     speed: SpeedMargin | None = None
     memory: MemoryMargins | None = None
+    asked: Asked = Asked()

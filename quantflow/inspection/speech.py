@@ -1,8 +1,7 @@
 """Whether a model reads and writes text: perplexity on built-in texts, and a few greedy tokens."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from quantflow.inspection.suspicion import Suspicion
 from quantflow.inspection.texts import READING, prompts
 from quantflow.inspection.tokenizer import LARGE_VOCABULARY
 from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.resident import resident
 from quantflow.pipeline.events import Reporter
 
 WEAK_SHARE = 0.6
@@ -48,7 +48,7 @@ def try_model(decoder: StreamedDecoder, tokenizer: Any, reporter: Reporter) -> S
     """
     with (
         reporter.track("Letting the model read and speak, forwards", 1 + GENERATED_TOKENS) as advance,
-        _resident(decoder),
+        resident(decoder, RESIDENT_BYTES),
     ):
         losses = _losses(decoder, tokenizer)
         advance(1)
@@ -73,19 +73,6 @@ def try_model(decoder: StreamedDecoder, tokenizer: Any, reporter: Reporter) -> S
         ),
         suspicions=tuple(suspicions),
     )
-
-
-@contextmanager
-def _resident(decoder: StreamedDecoder) -> Iterator[None]:
-    """Keep a small model's weights in memory, so that they are read once and not for every token."""
-    parameters = sum(math.prod(shape) for shape in decoder.expected_tensors().values())
-    with ExitStack() as stack:
-        if parameters * decoder.dtype.itemsize <= RESIDENT_BYTES:
-            stack.enter_context(decoder.loaded_embedding())
-            for index in range(decoder.num_blocks):
-                stack.enter_context(decoder.loaded_block(index))
-            stack.enter_context(decoder.loaded_head())
-        yield
 
 
 def is_text(ids: Sequence[int], tokenizer: Any) -> bool:

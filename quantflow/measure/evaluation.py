@@ -1,9 +1,10 @@
-"""The evaluation windows, as every runtime measures on them."""
+"""The windows that models are measured on: the gate's, and those that choices are made by."""
 
 from pathlib import Path
 
-from quantflow.data.windows import EVALUATION_FILE, Windows, load_windows, scored_documents
+from quantflow.data.windows import EVALUATION_FILE, SELECTION_FILE, Windows, load_windows, scored_documents
 from quantflow.errors import DataError
+from quantflow.measure.params import MeasuredSplit
 
 
 def load_evaluation(data_output: Path) -> Windows:
@@ -12,11 +13,20 @@ def load_evaluation(data_output: Path) -> Windows:
     Raises:
         DataError: They have no scored position.
     """
-    windows = load_windows(data_output / EVALUATION_FILE)
+    return load_scored(data_output, "evaluation")
+
+
+def load_scored(data_output: Path, split: MeasuredSplit) -> Windows:
+    """The windows of a split in which something is scored.
+
+    Raises:
+        DataError: They have no scored position.
+    """
+    windows = load_windows(data_output / (EVALUATION_FILE if split == "evaluation" else SELECTION_FILE))
     if scored_documents(windows).size == 0:
         raise DataError(
-            "the evaluation data has no token to score",
-            where="data.split.evaluation",
-            hint="Give more documents, or a larger share of them to the evaluation.",
+            f"the {split} data has no token to score",
+            where=f"data.split.{split}",
+            hint=f"Give more documents, or a larger share of them to the {split}.",
         )
     return windows

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import load_file, save
 
+from quantflow.measure.generated import GenerationValue
 from quantflow.measure.speed_value import MemoryValue, SpeedValue
+from quantflow.tasks.value import TaskValue
 
 MEASUREMENT_FILE = "measurement.json"
 SAMPLES_FILE = "samples.safetensors"
@@ -105,6 +107,8 @@ class Measurement(_Value):
         kl_runtime: How KL was measured, where not in `runtime`.
         speed: Beside the baseline's; None for the baseline itself and where it was not measured.
         memory: Beside the baseline's, likewise.
+        tasks: Task → scores beside the baseline's.
+        generation: What was generated, beside the baseline's; None where nothing was.
     """
 
     runtime: RuntimeInfo
@@ -114,6 +118,8 @@ class Measurement(_Value):
     kl_runtime: RuntimeInfo | None = None
     speed: SpeedValue | None = None
     memory: MemoryValue | None = None
+    tasks: Mapping[str, TaskValue] = {}
+    generation: GenerationValue | None = None
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,15 @@
 """What the stages that measure the baseline and an artifact need to know."""
 
-from pydantic import PositiveInt
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from quantflow.pipeline.stage import StageParams
 from quantflow.runtime.params import ServingParams
+
+MeasuredSplit = Literal["selection", "evaluation"]
+"""Documents that models are measured on: those that choices are made by, and the gate's."""
 
 
 class BaselineParams(StageParams):
@@ -12,10 +18,14 @@ class BaselineParams(StageParams):
     Attributes:
         device: Where to compute: `cpu` or `cuda`.
         batch_tokens: About how many tokens, padding included, go through a block at once.
+        split: The documents it is measured on.
+        min_documents: Fewest documents, near duplicates counted once, that are of use.
     """
 
     device: str
     batch_tokens: PositiveInt
+    split: MeasuredSplit = "evaluation"
+    min_documents: PositiveInt = 1
 
 
 class MeasureParams(StageParams):
@@ -62,6 +72,54 @@ class YardstickParams(StageParams):
     keep: tuple[str, ...]
     device: str
     batch_tokens: PositiveInt
+
+
+class GenerationParams(StageParams):
+    """Resolved parameters of the stages that let models generate, baseline's and artifacts' alike.
+
+    Attributes:
+        prompts: How many prompts.
+        prompt_tokens: Tokens of each at most.
+        output_tokens: Tokens to generate at most.
+        seed: Prompts are drawn by it.
+        device: Where to compute: `cpu` or `cuda`.
+        batch_tokens: Most tokens of a batch of prompts, padding included.
+    """
+
+    prompts: PositiveInt
+    prompt_tokens: PositiveInt
+    output_tokens: PositiveInt
+    seed: int
+    device: str
+    batch_tokens: PositiveInt
+
+
+class CustomScore(BaseModel):
+    """A scorer of the user's own.
+
+    Attributes:
+        name: The criterion's name.
+        function: Name of the function in the first of `files`; None where it is a command.
+        command: Program and arguments; None where it is a function.
+        files: Files of the recipe's folder that it is or names → where they are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    function: str | None
+    command: tuple[str, ...] | None
+    files: Mapping[str, str]
+
+
+class CustomParams(StageParams):
+    """Resolved parameters of the stage that asks scorers of the user's own.
+
+    Attributes:
+        scorers: What to ask.
+    """
+
+    scorers: tuple[CustomScore, ...]
 
 
 class ServedParams(StageParams):

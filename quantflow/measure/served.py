@@ -8,7 +8,7 @@ import numpy as np
 from quantflow.data.documents import load_documents
 from quantflow.data.windows import Windows, scored_documents
 from quantflow.errors import ArtifactError, QuantFlowError, SourceError
-from quantflow.formats.assembly import ARTIFACT_FOLDER
+from quantflow.formats.assembly import artifact_folder
 from quantflow.measure.batches import scored_targets
 from quantflow.measure.evaluation import load_evaluation
 from quantflow.measure.measurement import Samples, load_measurement, save_measurement
@@ -65,7 +65,7 @@ def artifact(params: ServedParams, inputs: Mapping[str, Path], output: Path, rep
             the baseline, or a log-probability is not finite.
         RuntimeUnavailableError: vLLM is not installed.
     """
-    folder = inputs["assemble"] / ARTIFACT_FOLDER
+    folder = artifact_folder(inputs["assemble"])
     alone, topk, session = _measured(params, inputs, folder, ArtifactError, reporter)
     before = load_measurement(inputs["baseline"]).runtime.dtype
     if session.loaded.dtype != before:

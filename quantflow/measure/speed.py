@@ -8,7 +8,7 @@ from statistics import fmean, median
 import numpy as np
 
 from quantflow.errors import ArtifactError
-from quantflow.formats.assembly import ARTIFACT_FOLDER, load_assembly
+from quantflow.formats.assembly import artifact_folder, load_assembly
 from quantflow.measure.memory import memory_of
 from quantflow.measure.params import SpeedParams
 from quantflow.measure.runtime_info import served_info
@@ -49,7 +49,7 @@ def run(params: SpeedParams, inputs: Mapping[str, Path], output: Path, reporter:
         RuntimeUnavailableError: vLLM is not installed.
     """
     checkpoint = load_checkpoint(inputs["source"])
-    folders = {"baseline": checkpoint.folder, "artifact": inputs["assemble"] / ARTIFACT_FOLDER}
+    folders = {"baseline": checkpoint.folder, "artifact": artifact_folder(inputs["assemble"])}
     sizes = {"baseline": checkpoint.bytes, "artifact": load_assembly(inputs["assemble"]).bytes}
     environment = find_environment("vllm", params.serving.device)
     dtype = resolved_dtype(params.serving, checkpoint.dtype)

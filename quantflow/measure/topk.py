@@ -1,5 +1,6 @@
 """The likeliest tokens of a model at every position, and the lower bound of a KL that two such lists give."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from safetensors.numpy import load_file, save
 
 TOPK_FILE = "topk.safetensors"
 NO_TOKEN = -1
-# Probability that rounding leaves to all other tokens where there is none left.
-_SMALLEST_REST = 1e-12
+# What the probability of all other tokens, one minus a sum, can be off by: log-probabilities come in float32,
+# each rounded, and so is the sum over the vocabulary that they were normalized with (float32 has 1.2e-7).
+_ROUNDING = 2e-6
 
 
 class TopK:
@@ -76,7 +78,16 @@ def kl_lower_bound(baseline: TopK, artifact: TopK) -> NDArray[np.float64]:
         log_p = baseline.logprobs[at, own[shared]].astype(np.float64)
         log_q = artifact.logprobs[at, other[shared]].astype(np.float64)
         p, q = np.exp(log_p), np.exp(log_q)
-        rest_p, rest_q = (max(1.0 - float(x.sum()), _SMALLEST_REST) for x in (p, q))
-        rest = rest_p * np.log(rest_p / rest_q)
-        bound[at] = max(0.0, float((p * (log_p - log_q)).sum() + rest))
+        rest = _least_rest(*(max(1.0 - float(x.sum()), 0.0) for x in (p, q)))
+        bound[at] = max(0.0, float((p * (log_p - log_q)).sum()) + rest)
     return bound
+
+
+def _least_rest(p: float, q: float) -> float:
+    """The least that the term of all other tokens, p·log(p/q), can be if both are known but for rounding.
+
+    Near nothing rounding alone would make a large term of it. It falls with q, and is least at p = q/e.
+    """
+    q += _ROUNDING
+    p = min(max(q / math.e, p - _ROUNDING), p + _ROUNDING)
+    return p * math.log(p / q)

@@ -18,12 +18,13 @@ from quantflow.measure.params import YardstickParams
 from quantflow.measure.scoring import runtime_info, score_against
 from quantflow.measure.summary import summarize
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.units import kept_units, units_of
+from quantflow.model.units import units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.grid import GridKind
 from quantflow.quantize.quantized_reader import QuantizedReader
 from quantflow.quantize.rtn import quantize_rtn
+from quantflow.sensitivity.kept import units_kept
 from quantflow.source.checkpoint import load_checkpoint
 
 
@@ -32,7 +33,8 @@ def run(params: YardstickParams, inputs: Mapping[str, Path], output: Path, repor
 
     Args:
         params: Bits, group size and symmetry; kept units; device and size of batches.
-        inputs: Finished outputs of `source`, `data` and `baseline`.
+        inputs: Finished outputs of `source`, `data` and `baseline`; of `assignment` where kept units were
+            chosen.
         output: Folder for measurement.json and samples.safetensors.
         reporter: Receives progress.
 
@@ -44,7 +46,7 @@ def run(params: YardstickParams, inputs: Mapping[str, Path], output: Path, repor
     targets = scored_targets(windows)
     source = load_checkpoint(inputs["source"]).folder
     baseline = StreamedDecoder(source, SafetensorsReader(source), params.device)
-    kept = kept_units(params.keep, baseline.family, baseline.num_blocks)
+    kept = units_kept(inputs, params.keep, baseline.family, baseline.num_blocks)
     quantized = frozenset(
         linear
         for unit, linears in units_of(baseline.family, baseline.num_blocks).items()

@@ -163,20 +163,17 @@ class StreamedDecoder:
             self._base(input_ids=ids.to(self.device), use_cache=False)
         return entering[0], tuple(calls)
 
-    @torch.no_grad()
     def final(self, hidden: Tensor) -> Tensor:
-        """What the model does after its last block, up to the head: `[B, T, d]` → `[B, T, d]`."""
+        """What the model does between its last block and the head, differentiable: `[B, T, d]` → the same."""
         result: Tensor | tuple[Tensor] = (hidden,) if self._blocks_give_tuples else hidden
 
         def inject(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
             return result
 
         with self._loaded(self._after_names), forwards_replaced(self._blocks, inject):
-            output = self._base(inputs_embeds=hidden, use_cache=False)
-        final: Tensor = output.last_hidden_state
+            final: Tensor = self._base(inputs_embeds=hidden, use_cache=False).last_hidden_state
         return final
 
-    @torch.no_grad()
     def logits(self, final: Tensor) -> Tensor:
         """The model's logits from final hidden states, by its own forward: `[..., d]` → `[..., vocab]`."""
         rows: Any = final.to(self.device, self.dtype).reshape(1, -1, final.shape[-1])
@@ -185,16 +182,12 @@ class StreamedDecoder:
             return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=rows)
 
         with self._loaded(self._head_names), forwards_replaced([self._base], inject):
-            output = self._model(inputs_embeds=rows, use_cache=False)
-        logits: Tensor = output.logits
+            logits: Tensor = self._model(inputs_embeds=rows, use_cache=False).logits
         return logits.reshape(*final.shape[:-1], -1)
 
-    @torch.no_grad()
-    def plain_logits(self, ids: Tensor) -> Tensor:
-        """The logits of the model's own forward, which loads blocks as it comes to them: `[B, T, vocab]`.
-
-        It is what running block by block is held against.
-        """
+    @contextmanager
+    def whole(self) -> Iterator[Any]:
+        """The model itself, whose blocks load their weights as its forward comes to them."""
 
         def loading(index: int) -> Any:
             own = self._blocks[index].forward
@@ -209,7 +202,13 @@ class StreamedDecoder:
             stack.enter_context(self._loaded([*self._before_names, *self._head_names]))
             for index, block in enumerate(self._blocks):
                 stack.enter_context(forwards_replaced([block], loading(index)))
-            logits: Tensor = self._model(input_ids=ids.to(self.device), use_cache=False).logits
+            yield self._model
+
+    @torch.no_grad()
+    def plain_logits(self, ids: Tensor) -> Tensor:
+        """The logits of the model's own forward, to hold running block by block against: `[B, T, vocab]`."""
+        with self.whole() as model:
+            logits: Tensor = model(input_ids=ids.to(self.device), use_cache=False).logits
         return logits
 
     @cached_property
@@ -264,9 +263,9 @@ class StreamedDecoder:
             yield
             return
         name = next(n for n in self._before_names if self._model.get_parameter(n) is whole)
-        self._check_shape(name, self.reader.shape(self._stored_name(name)), whole.shape)
-        needed = torch.unique(ids)
-        rows = self.reader.rows(self._stored_name(name), needed.tolist())
+        stored, needed = self._stored_name(name), torch.unique(ids)
+        self._check_shape(name, self.reader.shape(stored), whole.shape)
+        rows = self.reader.rows(stored, needed.tolist())
         with rows_in_place(self._table, needed, rows.to(self.device, self.dtype)):
             yield
 
@@ -289,9 +288,8 @@ class StreamedDecoder:
         if name in names:
             return name
         ties = self.ties
-        partners = (
-            [ties[name]] if name in ties else [target for target, source in ties.items() if source == name]
-        )
+        others = [target for target, source in ties.items() if source == name]
+        partners = [ties[name]] if name in ties else others
         return next((partner for partner in partners if partner in names), name)
 
 

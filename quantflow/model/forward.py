@@ -103,6 +103,10 @@ class BlockPass:
             self._output(number, index, block)
             advance(1)
 
+    def states(self) -> Iterator[Tensor]:
+        """Hidden states of every batch before the block that comes next, or after the last, `[B, T, d]`."""
+        return (self._state(number) for number in range(len(self._shapes)))
+
     def _output(self, number: int, index: int, block: nn.Module) -> Tensor:
         mixed = self._products != torch.float32
         with torch.autocast(self._decoder.device.type, self._products, enabled=mixed):

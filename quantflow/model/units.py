@@ -9,6 +9,8 @@ from quantflow.model.families import Family
 
 HEAD = "lm_head"
 """The unit outside the blocks; it stays as it is in every quantized artifact."""
+FORCE_KEY = "sensitivity.force"
+"""Key of the recipe for units that are quantized whatever they cost."""
 
 
 def units_of(family: Family, blocks: int) -> Mapping[str, tuple[str, ...]]:
@@ -37,20 +39,50 @@ def kept_units(patterns: Sequence[str], family: Family, blocks: int, where: str 
     Raises:
         RecipeError: A pattern means no unit, or a layer that is a part of one, or all of them are kept.
     """
-    units = units_of(family, blocks)
-    kept: set[str] = set()
-    for pattern in patterns:
-        found = {unit for unit in (*units, HEAD) if fnmatchcase(unit, pattern)}
-        if not found:
-            raise _unknown(pattern, units, where)
-        kept |= found
+    units, kept = units_of(family, blocks), named_units(patterns, family, blocks, where)
     if units and kept >= units.keys():
         raise RecipeError(
             "it keeps every unit of the blocks, so that nothing would be quantized",
             where=where,
             hint="For the model itself ask for `format: hf`.",
         )
-    return frozenset(kept - {HEAD})
+    return kept - {HEAD}
+
+
+def named_units(patterns: Sequence[str], family: Family, blocks: int, where: str) -> frozenset[str]:
+    """The units, `lm_head` among them, that names or patterns of a recipe mean.
+
+    Args:
+        patterns: Names of units, or patterns with `*`, `?` and `[0-9]`.
+        family: The model's family.
+        blocks: How many blocks it has.
+        where: Key of the recipe, for messages.
+
+    Raises:
+        RecipeError: A pattern means no unit, or a layer that is a part of one.
+    """
+    units = units_of(family, blocks)
+    named: set[str] = set()
+    for pattern in patterns:
+        found = {unit for unit in (*units, HEAD) if fnmatchcase(unit, pattern)}
+        if not found:
+            raise _unknown(pattern, units, where)
+        named |= found
+    return frozenset(named)
+
+
+def require_disjoint(kept: frozenset[str], forced: frozenset[str], where: str) -> None:
+    """Refuse a unit that is both to stay as it is and to be quantized.
+
+    Raises:
+        RecipeError: There is one; `where` is the key of the recipe that is named.
+    """
+    if both := sorted(kept & forced):
+        raise RecipeError(
+            f"{both[0]} is both to be kept and to be quantized",
+            where=where,
+            hint="Take it out of one of `keep` and `force`.",
+        )
 
 
 def _unknown(pattern: str, units: Mapping[str, tuple[str, ...]], where: str) -> RecipeError:

@@ -1,6 +1,7 @@
 """From a recipe's gate to the parameters of the gate stage of one artifact."""
 
 from quantflow.gate.params import GateParams, SliceMargin
+from quantflow.pipeline.asked import asked_of
 from quantflow.pipeline.serving import memory_margins, speed_margin
 from quantflow.recipe.artifacts import Artifact
 from quantflow.recipe.margins import margins
@@ -34,4 +35,5 @@ def gate_params(recipe: Recipe, artifact: Artifact) -> GateParams:
         require=recipe.gate.require,
         speed=speed_margin(recipe),
         memory=memory_margins(recipe),
+        asked=asked_of(recipe),
     )

@@ -8,15 +8,20 @@ from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import (
     BaselineParams,
     MeasureParams,
-    NoiseParams,
     ServedParams,
     YardstickParams,
 )
+from quantflow.pipeline.against import against_stages
+from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
+from quantflow.pipeline.assigning import assigning_stages, keeps, selection_baseline
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
+from quantflow.pipeline.importing import import_stage
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.noise import NOISE, noise_stage
+from quantflow.pipeline.scan_stage import scan_stage
 from quantflow.pipeline.serving import (
     memory_margins,
     served_params,
@@ -26,15 +31,20 @@ from quantflow.pipeline.serving import (
 )
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
-from quantflow.recipe.artifacts import Artifact, GptqArtifact, HfArtifact
+from quantflow.recipe.artifacts import (
+    Artifact,
+    GptqArtifact,
+    HfArtifact,
+    ImportArtifact,
+    is_quantized_here,
+)
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
+from quantflow.recipe.spared import assigns
 from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
+from quantflow.sensitivity.kept import ASSIGNMENT
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
-
-NOISE_WINDOWS = 16
-"""Evaluation windows that the baseline is run on again: the floor's size is wanted, not its last digit."""
 
 KL_MARK = "-kl"
 """In the names of stages that measure KL where the recipe's runtime gives a lower bound only."""
@@ -53,9 +63,22 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         StoreError: A file that the recipe names cannot be read.
         RuntimeUnavailableError: It is to be measured in a runtime that is not installed or lacks a kernel.
     """
-    own = [stage for artifact in recipe.artifacts for stage in _artifact_stages(recipe, artifact, machine)]
-    shared = (*_shared_stages(recipe, machine, digests), *_quantizing_stages(recipe, machine))
-    return (*shared, *own)
+    own = [
+        stage
+        for artifact in recipe.artifacts
+        for stage in _artifact_stages(recipe, artifact, machine, digests)
+    ]
+    where = _measured_in(recipe, machine)[0]
+    params = where.params or MeasureParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens)
+    scan = scan_stage(recipe, machine) if assigns(recipe) else None
+    return (
+        *_shared_stages(recipe, machine, digests),
+        *asked_stages(recipe, machine, digests),
+        *against_stages(recipe, machine, digests, where.runtime, params),
+        *_quantizing_stages(recipe, machine),
+        *([scan] if scan is not None else []),
+        *own,
+    )
 
 
 def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -77,12 +100,14 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                         format=artifact.format, scheme=scheme_of(artifact), keep=artifact.keep
                     )
                     for index, artifact in enumerate(recipe.artifacts)
-                    if not isinstance(artifact, HfArtifact)
+                    if is_quantized_here(artifact)
                 },
                 window_lengths={
                     "data.calibration.length": data.calibration.length,
                     "data.evaluation.length": data.evaluation.length,
                 },
+                keep=recipe.sensitivity.keep if recipe.sensitivity else (),
+                force=recipe.sensitivity.force if recipe.sensitivity else (),
             ),
             inputs={"source": "source"},
         ),
@@ -112,25 +137,18 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             for where in _measured_in(recipe, machine)
         ),
         *(
-            Stage(
-                name="noise",
-                function="quantflow.measure.noise:run",
-                params=NoiseParams(device=machine.device, batch_tokens=batch_tokens, windows=NOISE_WINDOWS),
-                inputs={"source": "source", "data": "data", "baseline": f"baseline{where.mark}"},
-                on_device=True,
-                resumable=True,
-            )
+            noise_stage(machine, batch_tokens, f"baseline{where.mark}")
             for where in _measured_in(recipe, machine)
             if where.runtime is TORCH
         ),
+        *([selection_baseline(recipe, machine)] if assigns(recipe) else []),
     )
 
 
 def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
     schemes = {
-        scheme.id: scheme
-        for scheme in map(scheme_of, (a for a in recipe.artifacts if not isinstance(a, HfArtifact)))
+        scheme.id: scheme for scheme in map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a)))
     }
     if not schemes:
         return ()
@@ -150,18 +168,21 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     return (quantize,)
 
 
-def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
+def _artifact_stages(
+    recipe: Recipe, artifact: Artifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     speed, memory = speed_margin(recipe), memory_margins(recipe)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
     if len(_measured_in(recipe, machine)) > 1:
         inputs["kl"] = f"measure{KL_MARK}:{name}"
     if any(where.runtime is TORCH for where in _measured_in(recipe, machine)):
-        inputs["noise"] = "noise"
+        inputs["noise"] = NOISE
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
+    inputs |= asked_inputs(recipe, name)
     return (
-        *_making_stages(recipe, artifact, machine),
+        *_making_stages(recipe, artifact, machine, digests),
         *(
             Stage(
                 name=f"measure{where.mark}:{name}",
@@ -180,6 +201,7 @@ def _artifact_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tu
             for where in _measured_in(recipe, machine)
         ),
         *([speed_stage(recipe, artifact, machine)] if times_serving(recipe) else []),
+        *asked_artifact_stages(recipe, name, machine, digests),
         Stage(
             name=f"gate:{name}",
             function="quantflow.gate.stage:run",
@@ -213,9 +235,14 @@ def _measured_in(recipe: Recipe, machine: Machine) -> tuple[_MeasuredIn, ...]:
     return (served,) if recipe.gate.kl.runtime is None else (served, _MeasuredIn(TORCH, mark=KL_MARK))
 
 
-def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tuple[Stage, ...]:
+def _making_stages(
+    recipe: Recipe, artifact: Artifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
     """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
     name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
+    if isinstance(artifact, ImportArtifact):
+        key = f"artifacts[{recipe.artifacts.index(artifact)}].import"
+        return (import_stage(recipe, key, artifact.path, name, digests, stage=f"assemble:{name}"),)
     if isinstance(artifact, HfArtifact):
         export = Stage(
             name=f"assemble:{name}",
@@ -226,17 +253,19 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
         )
         return (export,)
     scheme, refines = scheme_of(artifact), isinstance(artifact, GptqArtifact) and artifact.refines
+    keep, choosing = keeps(recipe, artifact), assigning_stages(recipe, artifact, machine)
+    assigned = {ASSIGNMENT: choosing[-1].name} if choosing else {}
     refine = Stage(
         name=f"refine:{name}",
         function="quantflow.quantize.refine:run",
         params=RefineParams(
             scheme=scheme,
-            keep=artifact.keep,
+            keep=keep,
             device=machine.device,
             calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
             batch_tokens=batch_tokens,
         ),
-        inputs={"source": "source", "data": "data", "codes": "quantize"},
+        inputs={"source": "source", "data": "data", "codes": "quantize", **assigned},
         on_device=True,
         artifact=name,
         resumable=True,
@@ -244,8 +273,14 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
     assemble = Stage(
         name=f"assemble:{name}",
         function="quantflow.formats.assemble:run",
-        params=AssembleParams(name=name, format=artifact.format, scheme=scheme, keep=artifact.keep),
-        inputs={"source": "source", "codes": refine.name if refines else "quantize"},
+        params=AssembleParams(
+            name=name,
+            format=artifact.format,
+            scheme=scheme,
+            keep=keep,
+            written=bool(assigned) and not refines,
+        ),
+        inputs={"source": "source", "codes": refine.name if refines else "quantize", **assigned},
         artifact=name,
     )
     mark = next((where.mark for where in _measured_in(recipe, machine) if where.runtime is TORCH), None)
@@ -256,16 +291,17 @@ def _making_stages(recipe: Recipe, artifact: Artifact, machine: Machine) -> tupl
             bits=scheme.bits,
             group_size=scheme.group_size,
             symmetric=scheme.symmetric,
-            keep=artifact.keep,
+            keep=keep,
             device=machine.device,
             batch_tokens=batch_tokens,
         ),
-        inputs={"source": "source", "data": "data", "baseline": f"baseline{mark}"},
+        inputs={"source": "source", "data": "data", "baseline": f"baseline{mark}", **assigned},
         on_device=True,
         artifact=name,
         resumable=True,
     )
     return (
+        *choosing,
         *((refine,) if refines else ()),
         assemble,
         # Rounding to nearest is its own yardstick; codes without an artifact can be run in torch only.

@@ -32,6 +32,7 @@ from quantflow.pipeline.terminal import QuietTerminal, Terminal
 from quantflow.plan.fit import Fit, find_fit, require_fit
 from quantflow.plan.needs import find_needs
 from quantflow.plan.size import readable
+from quantflow.recipe.artifacts import ImportArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.report.model import Report
 from quantflow.report.write import write_report
@@ -258,6 +259,8 @@ def _publish_artifacts(
     assembled = {o.stage.artifact: o.stored for o in outcomes if o.stage.kind == "assemble"}
     noticed = []
     for artifact in recipe.artifacts:
+        if isinstance(artifact, ImportArtifact):
+            continue
         stored, path = assembled[artifact.name], artifact_path(recipe, artifact)
         if stored is not None:
             _publish_artifact(load_assembly(stored.folder).folder, folder / path, verify=verify)

@@ -51,8 +51,17 @@ def serving_params(recipe: Recipe, machine: Machine) -> ServingParams:
         device=device,
         dtype=_dtype(recipe.runtime.vllm.dtype, device, wide=wide),
         cache_bytes=recipe.runtime.vllm.cache_bytes,
-        threads=int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
+        threads=threads_asked(),
     )
+
+
+def threads_asked() -> int:
+    """Threads that OMP_NUM_THREADS asks for, of a list of them its first; one a core where it asks for none.
+
+    What is no such number OpenMP leaves out of account, too.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) else len(os.sched_getaffinity(0))
 
 
 def _dtype(asked: ServedDtype, device: Device, *, wide: bool) -> ServedDtype:

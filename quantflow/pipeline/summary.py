@@ -8,10 +8,13 @@ from pydantic import JsonValue
 
 from quantflow.data.documents import load_accounting
 from quantflow.errors import QuantFlowError
-from quantflow.formats.assembly import load_assembly
+from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.gate.criteria import GateResult
 from quantflow.gate.stage import load_gate
+from quantflow.gate.tasks import pairing_problem
 from quantflow.gate.verdict import Verdict, combine, exit_code
+from quantflow.measure.generated import compare_generation
+from quantflow.measure.generation_record import load_generation
 from quantflow.measure.measurement import Measurement, load_measurement
 from quantflow.measure.serving import load_serving
 from quantflow.pipeline.code import code_identity
@@ -19,14 +22,20 @@ from quantflow.pipeline.devices import decide
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
+from quantflow.pipeline.scan_stage import SCAN
 from quantflow.pipeline.store import StoredObject
 from quantflow.quantize.outcome import load_quantize_record, load_refine_record
-from quantflow.recipe.artifacts import Artifact, HfArtifact
+from quantflow.recipe.artifacts import Artifact, HfArtifact, ImportArtifact, is_quantized_here
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
+from quantflow.recipe.spared import assigning
 from quantflow.release.artifact_check import artifact_digest
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
+from quantflow.sensitivity.assignment import AssignmentRecord, load_assignment
+from quantflow.sensitivity.record import ScanRecord, load_scan
 from quantflow.source.checkpoint import load_checkpoint
+from quantflow.tasks.record import load_tasks
+from quantflow.tasks.value import task_value
 
 Outcomes = Mapping[str, StageOutcome]
 
@@ -59,6 +68,7 @@ def build_report(
         run_id=run_id,
         recipe=recipe.name,
         title=recipe.report.title or recipe.name,
+        language=recipe.report.language,
         verdict=verdict,
         exit_code=exit_code(verdict),
         reason=_reason(outcomes, gates),
@@ -136,8 +146,8 @@ def _artifact(
     return ArtifactReport(
         name=artifact.name,
         path=artifact_path(recipe, artifact),
-        format=artifact.format,
-        scheme=_scheme(artifact),
+        format=assembly.format if assembly else artifact.format,
+        scheme=_scheme(artifact, assembly),
         kept_units=assembly.kept_units if assembly else (),
         bytes=assembly.bytes if assembly else None,
         digest=artifact_digest(assembly.folder) if assembly else None,
@@ -146,7 +156,24 @@ def _artifact(
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
         lossless=gate.lossless if gate else None,
+        sensitivity=_sensitivity(recipe, artifact, outcomes),
+        assignment=_assignment(artifact.name, outcomes),
     )
+
+
+def _sensitivity(recipe: Recipe, artifact: Artifact, outcomes: Outcomes) -> ScanRecord | None:
+    """The scan's scores in the precisions that an artifact may give its units."""
+    scanned = _stored(SCAN, outcomes)
+    if scanned is None or not is_quantized_here(artifact) or assigning(recipe, artifact) is None:
+        return None
+    record, own = load_scan(scanned.folder), scheme_of(artifact).id
+    return record.model_copy(update={"precisions": (own,), "scores": record.of(own)})
+
+
+def _assignment(artifact: str, outcomes: Outcomes) -> AssignmentRecord | None:
+    """The search's, else that of the policy."""
+    stored = _stored(f"search:{artifact}", outcomes) or _stored(f"assign:{artifact}", outcomes)
+    return load_assignment(stored.folder) if stored else None
 
 
 def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
@@ -166,7 +193,23 @@ def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
     if timed := stored["speed"]:
         serving = load_serving(timed.folder)
         added |= {"speed": serving.speed, "memory": serving.memory}
-    return measurement.model_copy(update=added)
+    return measurement.model_copy(update={**added, **_asked(artifact, outcomes)})
+
+
+def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
+    """What was asked for besides: tasks and generated text, beside the baseline's."""
+    added: dict[str, object] = {}
+    tasks, base_tasks = _stored(f"tasks:{artifact}", outcomes), _stored("tasks", outcomes)
+    if tasks is not None and base_tasks is not None:
+        before, after = load_tasks(base_tasks.folder), load_tasks(tasks.folder)
+        paired = {name: r for name, r in after.items() if pairing_problem(before[name], r) is None}
+        added["tasks"] = {name: task_value(before[name], record) for name, record in paired.items()}
+    said, base_said = _stored(f"generation:{artifact}", outcomes), _stored("generation", outcomes)
+    if said is not None and base_said is not None:
+        added["generation"] = compare_generation(
+            load_generation(base_said.folder), load_generation(said.folder)
+        )
+    return added
 
 
 def _stored(stage: str, outcomes: Outcomes) -> StoredObject | None:
@@ -174,7 +217,12 @@ def _stored(stage: str, outcomes: Outcomes) -> StoredObject | None:
     return outcomes[stage].stored if stage in outcomes else None
 
 
-def _scheme(artifact: Artifact) -> Scheme:
+def _scheme(artifact: Artifact, assembly: Assembly | None) -> Scheme:
+    if isinstance(artifact, ImportArtifact):
+        found = assembly.imported if assembly is not None else None
+        if found is None:
+            return Scheme(bits=artifact.bits)
+        return Scheme(method=found.method, bits=found.bits, group_size=found.group_size, dtype=found.dtype)
     if isinstance(artifact, HfArtifact):
         return Scheme(bits=artifact.bits, dtype=artifact.dtype)
     scheme = scheme_of(artifact)
@@ -188,7 +236,9 @@ def _scheme(artifact: Artifact) -> Scheme:
 
 
 def artifact_path(recipe: Recipe, artifact: Artifact) -> str:
-    """The folder people open, relative to the working directory."""
+    """The folder people open, relative to the working directory; of what was imported, where it lies."""
+    if isinstance(artifact, ImportArtifact):
+        return artifact.path
     return f"artifacts/{recipe.name}/{artifact.name}"
 
 

@@ -197,6 +197,14 @@ class QuietTerminal(LogTerminal):
         """Keep still."""
 
 
+def terminal_for(*, quiet: bool) -> Terminal:
+    """What fits where standard error goes: bars for a person, dated lines for a log."""
+    if quiet:
+        return QuietTerminal()
+    console = Console(stderr=True)
+    return BarTerminal(console) if console.is_terminal else LogTerminal(sys.stderr)
+
+
 def duration(seconds: float) -> str:
     """Seconds as people say them: `0.4 s`, `52 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 10:

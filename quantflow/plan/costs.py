@@ -2,14 +2,24 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from quantflow.data.params import DataParams
-from quantflow.formats.params import AssembleParams, ExportParams
+from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams, NoiseParams, YardstickParams
+from quantflow.measure.params import (
+    BaselineParams,
+    CustomParams,
+    GenerationParams,
+    MeasureParams,
+    NoiseParams,
+    YardstickParams,
+)
 from quantflow.pipeline.stage import StageParams
+from quantflow.plan.asked import BASELINE_RUNS, custom_cost, generation_cost, import_cost, tasks_cost
+from quantflow.plan.assigning import assign_cost, search_cost
 from quantflow.plan.files import (
     assemble_cost,
     check_cost,
@@ -23,10 +33,14 @@ from quantflow.plan.measuring import baseline_cost, measure_cost, noise_cost, ya
 from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
 from quantflow.plan.refining import refine_cost
+from quantflow.plan.scanning import scan_cost
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
 from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams
+from quantflow.sensitivity.choosing import AssignParams, SearchParams
+from quantflow.sensitivity.params import ScanParams
 from quantflow.source.params import SourceParams
+from quantflow.tasks.params import TasksParams
 
 
 @dataclass(frozen=True)
@@ -85,10 +99,21 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.measure.noise:run": _Stage(NoiseParams, _with_text(noise_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
+    "quantflow.sensitivity.scan:run": _Stage(ScanParams, _with_text(scan_cost)),
     "quantflow.measure.yardstick:run": _Stage(YardstickParams, _with_text(yardstick_cost)),
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
     "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),
+    "quantflow.tasks.stage:baseline": _Stage(TasksParams, _with_shape(tasks_cost)),
+    "quantflow.tasks.stage:artifact": _Stage(TasksParams, _with_shape(tasks_cost)),
+    "quantflow.measure.generation:baseline": _Stage(
+        GenerationParams, _with_shape(partial(generation_cost, runs=BASELINE_RUNS))
+    ),
+    "quantflow.measure.generation:artifact": _Stage(GenerationParams, _with_shape(generation_cost)),
+    "quantflow.measure.custom:run": _Stage(CustomParams, lambda params, facts: custom_cost(params)),
+    "quantflow.formats.imported:run": _Stage(ImportParams, lambda params, facts: import_cost(params)),
+    "quantflow.sensitivity.assign_stage:run": _Stage(AssignParams, _with_text(assign_cost)),
+    "quantflow.sensitivity.search_stage:run": _Stage(SearchParams, _with_text(search_cost)),
     "quantflow.gate.stage:run": _Stage(GateParams, lambda params, facts: gate_cost()),
 }
 

@@ -31,6 +31,8 @@ ALONE_SAMPLE, BESIDE_SAMPLE = 4 + 4 + 8, 4 + 4 + 8 + 8 + 1 + 4
 
 def baseline_cost(params: BaselineParams, shape: ModelShape, text: TextSize) -> Cost:
     """Forward, hidden states to disk, logits."""
+    if params.split == "selection":
+        text = on_selection(text)
     logits = text.positions * shape.vocabulary
     written = text.positions * (shape.hidden * FLOAT + ALONE_SAMPLE)
     work = (
@@ -41,6 +43,11 @@ def baseline_cost(params: BaselineParams, shape: ModelShape, text: TextSize) -> 
         )
     )
     return _cost(params, shape, text, work, heads=1, logits=ALONE_LOGITS, disk=written)
+
+
+def on_selection(text: TextSize) -> TextSize:
+    """What is measured where the selection windows are measured on in place of the evaluation windows."""
+    return replace(text, evaluation_tokens=text.selection_tokens, positions=text.selection_positions)
 
 
 def measure_cost(params: MeasureParams, shape: ModelShape, text: TextSize) -> Cost:

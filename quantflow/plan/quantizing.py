@@ -27,7 +27,7 @@ from quantflow.quantize.search_space import (
     SAMPLED_TOKENS,
     SHRINKS,
 )
-from quantflow.quantize.sizes import BLOCK, CORNER, PANEL, SPILL_BYTES
+from quantflow.quantize.sizes import BLOCK, CORNER, PANEL, RANGE_TOKENS, SPILL_BYTES
 
 EXPONENTS = len(COARSE_EXPONENTS) + len(FINE_STEPS)
 # Passes over a unit's sampled weights beside rounding: scaling, unscaling, the difference, the weighted sum …
@@ -46,6 +46,9 @@ GPTQ_PASSES = 14
 CALLS_PER_SEARCH, CALLS_PER_CLIP, CALLS_PER_COLUMN = 25, 30, 12
 # Tensors of a weight's size alive while it is rounded, itself not counted: scaled, gathered, codes.
 ROUNDING_ALIVE = 3
+# Passes over inputs for their extremes.
+RANGE_PASSES = 2
+HALF = 2  # bytes of a bfloat16
 # A weight's code, and for each group a float16 scale and a zero point.
 CODE_BYTES, GROUP_BYTES = 1, 3
 
@@ -59,7 +62,13 @@ def quantize_cost(params: QuantizeParams, shape: ModelShape, text: TextSize) -> 
     work = codes_work(schemes, shape, tokens).times(shape.blocks) + amounts(writing=written, hashing=written)
     if calibrates:
         work += calibration_work(shape, text, params.batch_tokens, params.calibration_dtype)
-        work += grams_work(shape, text, params.batch_tokens).times(shape.blocks)
+        if collects_grams(schemes):
+            work += grams_work(shape, text, params.batch_tokens).times(shape.blocks)
+        if any(scheme.is_int8 for scheme in schemes):
+            work += _ranges_work(shape, tokens) + amounts(
+                writing=range_bytes(shape), hashing=range_bytes(shape)
+            )
+            written += range_bytes(shape)
     else:
         work += loading_work(shape).times(shape.blocks)
     computing = quantizing_memory(shape, schemes, text, params.batch_tokens if calibrates else 0)
@@ -108,10 +117,30 @@ def quantizing_memory(shape: ModelShape, schemes: Sequence[Scheme], text: TextSi
     states = hidden_bytes(shape, text.calibration_tokens)
     if states > SPILL_BYTES:
         states = hidden_bytes(shape, batch_rows(text.calibration_length, batch_tokens))
-    grams = sum(width**2 for width in widths) * FLOAT
+    grams = sum(width**2 for width in widths) * FLOAT if collects_grams(schemes) else 0
+    if any("awq" in scheme.method for scheme in schemes):
+        tokens = text.calibration_tokens
+        grams += sum(width * _sampled_tokens(width, tokens) for width in widths) * FLOAT
     copies = max(widths) ** 2 * FLOAT if len(_factorisations(schemes)) > 1 else 0
     running = activation_bytes(shape, text.calibration_length, batch_tokens)
     return states + block_bytes(shape) + grams + max(running, copies + rounding)
+
+
+def collects_grams(schemes: Sequence[Scheme]) -> bool:
+    """Whether a scheme needs more of the inputs than what they range over."""
+    return any(scheme.method != "rtn" and not scheme.is_int8 for scheme in schemes)
+
+
+def _ranges_work(shape: ModelShape, tokens: int) -> Work:
+    """Extremes of all inputs, and the head's codes."""
+    widths = shape.blocks * sum(_input_widths(shape)) + shape.hidden
+    return amounts(elementwise=RANGE_PASSES * tokens * widths, rounding=2 * shape.vocabulary * shape.hidden)
+
+
+def range_bytes(shape: ModelShape) -> int:
+    """What inputs range over: two extremes of every channel in float32, and a sample in bfloat16."""
+    widths = shape.blocks * sum(_input_widths(shape)) + shape.hidden
+    return widths * (2 * FLOAT + RANGE_TOKENS * HALF)
 
 
 def _input_widths(shape: ModelShape) -> list[int]:
@@ -161,15 +190,19 @@ def _searches(shape: ModelShape, tokens: int) -> Work:
         linears = shape.units[unit]
         outputs, inputs = sum(out for out, _ in linears), linears[0][1]
         rows = ceil(outputs / ceil(outputs / SAMPLED_ROWS))
-        sampled = (
-            ceil(tokens / ceil(tokens / SAMPLED_TOKENS)) if inputs > SAMPLED_TOKENS and tokens else inputs
-        )
-        once = matmul(rows, inputs, sampled) + amounts(
+        once = matmul(rows, inputs, _sampled_tokens(inputs, tokens) or inputs) + amounts(
             rounding=rows * inputs, elementwise=SEARCH_PASSES * rows * inputs, call=CALLS_PER_SEARCH
         )
         once += fresh(rows, inputs, ROUNDING_TENSORS + SEARCH_PASSES)
         work += once.times(EXPONENTS)
     return work
+
+
+def _sampled_tokens(inputs: int, tokens: int) -> int:
+    """Tokens in the sample of a unit's input; 0 where the Gram matrix speaks for all of them."""
+    if not 0 < min(SAMPLED_TOKENS, tokens) < inputs:
+        return 0
+    return ceil(tokens / ceil(tokens / SAMPLED_TOKENS))
 
 
 def _folded_units(shape: ModelShape) -> list[str]:
@@ -189,6 +222,8 @@ def _rounding(scheme: Scheme, name: str, outputs: int, inputs: int) -> Work:
     weighted = searched + matmul(outputs, inputs, group)
     if "gptq" not in scheme.method:
         work = amounts(rounding=2 * size)
+        if scheme.is_int8:
+            return work
         if scheme.method == "rtn":
             return work + (searched.times(len(SHRINKS)) if scheme.scale_search == "mse" else Work())
         return work if name.endswith(NEVER_CLIPPED) else work + weighted.times(len(SHRINKS))

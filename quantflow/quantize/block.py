@@ -267,9 +267,10 @@ def _search_scales(
         width = own[0].shape[1]
         if not scheme.divides(width):
             continue
-        choice = search_scale(
-            own, block.statistics[unit], kind=grid_kind(scheme), group_size=scheme.group_width(width)
-        )
+        with _named(f"{family.block_name(block.index)}.{unit}"):
+            choice = search_scale(
+                own, block.statistics[unit], kind=grid_kind(scheme), group_size=scheme.group_width(width)
+            )
         choices[unit] = storable(choice, block.module, fold, family, stored_as)
     return choices
 

@@ -9,7 +9,7 @@ from quantflow.formats.layouts import LAYOUTS
 from quantflow.model.build import family_at
 from quantflow.model.config import load_config
 from quantflow.model.families import Family
-from quantflow.model.units import kept_units, units_of
+from quantflow.model.units import FORCE_KEY, kept_units, named_units, require_disjoint, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.quantize.params import CheckParams, PlannedArtifact
@@ -56,8 +56,12 @@ def run(params: CheckParams, inputs: Mapping[str, Path], output: Path, reporter:
     shapes = {
         linear: reader.spec(f"{linear}.weight").shape for linears in units.values() for linear in linears
     }
+    of_all = kept_units(params.keep, family, len(blocks), "sensitivity.keep")
+    forced = named_units(params.force, family, len(blocks), FORCE_KEY)
+    require_disjoint(of_all, forced, FORCE_KEY)
     for key, artifact in params.artifacts.items():
-        kept = kept_units(artifact.keep, family, len(blocks), f"{key}.keep")
+        kept = kept_units(artifact.keep, family, len(blocks), f"{key}.keep") | of_all
+        require_disjoint(kept, forced, f"{key}.keep")
         quantized = {linear: shapes[linear] for unit in units.keys() - kept for linear in units[unit]}
         _check_group_size(f"{key}.group_size", artifact.scheme.group_size, quantized)
         _check_layout(key, artifact, quantized)
@@ -124,7 +128,8 @@ def _check_layout(key: str, artifact: PlannedArtifact, shapes: Shapes) -> None:
             raise RecipeError(
                 f"{name} has {outputs} outputs and {inputs} inputs, and {why}",
                 where=key,
-                hint="Name its unit in `keep` to leave it as it is, or choose other bits.",
+                hint="Name its unit in `keep` to leave it as it is"
+                + (", or choose other bits." if artifact.format == "gptq" else "."),
             )
 
 

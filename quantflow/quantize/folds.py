@@ -23,14 +23,17 @@ def folds_that_hold(family: Family, weights: Mapping[str, Tensor]) -> dict[str, 
 def storable(
     choice: ScaleChoice, module: nn.Module, fold: Fold, family: Family, stored_as: torch.dtype
 ) -> ScaleChoice:
-    """The scale that is really divided out: a norm is rounded when it is stored."""
+    """The scale that is really divided out: a norm is rounded when it is stored.
+
+    A channel whose norm would overflow or vanish in the type it is stored in is not scaled.
+    """
     if fold.into in family.linears:
         return choice
     offset = family.norm_offset
     norm = module.get_submodule(fold.into).get_parameter("weight").detach().float() + offset
     stored = (norm / choice.scale - offset).to(stored_as).float() + offset
     usable = (norm != 0) & (stored != 0) & torch.isfinite(stored)
-    return replace(choice, scale=torch.where(usable, norm / stored, choice.scale))
+    return replace(choice, scale=torch.where(usable, norm / stored, 1.0))
 
 
 def divisor(fold: Fold, scale: Tensor, outputs: int) -> Tensor:

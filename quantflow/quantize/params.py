@@ -7,7 +7,9 @@ from pydantic import Field
 
 from quantflow.pipeline.stage import StageParams
 
-Method = Literal["awq", "gptq", "rtn", "awq+gptq"]
+Method = Literal["awq", "gptq", "rtn", "awq+gptq", "int8", "w8a8"]
+INT8_METHODS: tuple[Method, ...] = ("int8", "w8a8")
+"""Weights in INT8, one scale for each output; with w8a8 inputs in INT8 as well, one scale for each tensor."""
 Bits = Literal[2, 3, 4, 8]
 DEFAULT_DAMPING = 0.01
 
@@ -46,6 +48,11 @@ class Scheme(StageParams):
         parts += ["mse"] if self.scale_search == "mse" else []
         return "-".join(parts)
 
+    @property
+    def is_int8(self) -> bool:
+        """Whether codes are `Int8Linear`s, for ONNX, instead of grids of groups."""
+        return self.method in INT8_METHODS
+
     def group_width(self, inputs: int) -> int:
         """Input channels that share a scale in a layer that has `inputs` of them."""
         return inputs if self.group_size == -1 else self.group_size
@@ -53,6 +60,11 @@ class Scheme(StageParams):
     def divides(self, inputs: int) -> bool:
         """Whether groups come out even in a layer that has so many inputs."""
         return inputs % self.group_width(inputs) == 0
+
+
+def int8_scheme(method: Literal["int8", "w8a8"]) -> Scheme:
+    """The scheme of a method of `INT8_METHODS`, which leaves nothing else to choose."""
+    return Scheme(method=method, bits=8, group_size=-1, symmetric=True)
 
 
 class PlannedArtifact(StageParams):
@@ -75,10 +87,14 @@ class CheckParams(StageParams):
     Attributes:
         artifacts: Key of the recipe, e.g. `artifacts[0]` → the quantized artifact that it asks for.
         window_lengths: Key of the recipe → length of the windows it asks for, tokens.
+        keep: Names or patterns of units that every artifact keeps, of `sensitivity.keep`.
+        force: Names or patterns of units that no artifact may keep, of `sensitivity.force`.
     """
 
     artifacts: Mapping[str, PlannedArtifact]
     window_lengths: Mapping[str, int]
+    keep: tuple[str, ...] = ()
+    force: tuple[str, ...] = ()
 
 
 class QuantizeParams(StageParams):
@@ -94,6 +110,27 @@ class QuantizeParams(StageParams):
     candidates: tuple[Scheme, ...]
     device: Literal["cpu", "cuda"]
     calibration_dtype: Literal["float32", "bfloat16"] = "float32"
+    batch_tokens: int = Field(gt=0)
+
+
+class RemedyParams(StageParams):
+    """Parameters of the remedy stage of an artifact in INT8.
+
+    Attributes:
+        scheme: One of `INT8_METHODS`.
+        keep: Names or patterns of units that stay as they are.
+        max_floating: Share of the elements of all linear layers, kept units counted in, that may be in
+            floating point.
+        reduced: Whether weights use no more codes than processors without VNNI can add up in 16 bits.
+        device: `cpu` or `cuda`.
+        batch_tokens: Tokens that pass a block at once, at most (at least one window does).
+    """
+
+    scheme: Scheme
+    keep: tuple[str, ...] = ()
+    max_floating: float = Field(default=0.1, ge=0, le=1)
+    reduced: bool = False
+    device: Literal["cpu", "cuda"]
     batch_tokens: int = Field(gt=0)
 
 

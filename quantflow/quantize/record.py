@@ -17,6 +17,10 @@ MESSAGES: Mapping[str, str] = {
     "inputs in all), as pruned or damaged ones are; they are quantized like all others.",
     "fewer-tokens-than-inputs": "{units} units have more inputs (up to {max}) than there are calibration "
     "tokens; where these say nothing GPTQ goes by its damping alone.",
+    "dead-input-channels": "{units} units have input channels ({sum} in all) that are zero on every "
+    "calibration token: the ranges of their inputs say nothing of them.",
+    "range-of-zero": "The inputs of {units} units are zero on every calibration token, which leaves no range "
+    "to quantize them in: their weights are INT8 and their inputs stay in floating point.",
     "damping-raised": "The Hessian of {units} units would not factor until GPTQ's damping was raised (to as "
     "much as {max:g}).",
 }

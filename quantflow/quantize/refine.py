@@ -8,6 +8,7 @@ it may also do harm. Both are measured on the selection windows, and the better 
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +23,7 @@ from quantflow.measure.scoring import Rows, score_against
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
-from quantflow.model.units import kept_units, units_of
+from quantflow.model.units import units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
@@ -34,6 +35,7 @@ from quantflow.quantize.quantized_reader import QuantizedReader
 from quantflow.quantize.record import BlockRecords, report_notices
 from quantflow.quantize.sizes import SPILL_BYTES
 from quantflow.quantize.stage import calibration_batches, head_share
+from quantflow.sensitivity.kept import units_kept
 from quantflow.source.checkpoint import load_checkpoint
 
 READ_ONLY = 0o444
@@ -47,7 +49,8 @@ def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter
 
     Args:
         params: Scheme, kept units, device and size of batches.
-        inputs: Finished outputs of `source`, `data` and, as `codes`, `quantize`.
+        inputs: Finished outputs of `source`, `data` and, as `codes`, `quantize`; of `assignment` where kept
+            units were chosen.
         output: Where to write.
         reporter: Receives progress and events.
 
@@ -68,7 +71,7 @@ def run(params: RefineParams, inputs: Mapping[str, Path], output: Path, reporter
             output, RefineRecord(taken="plain", kl_plain=None, kl_refined=None, positions=0, forwards=0.0)
         )
         return
-    kept = kept_units(params.keep, decoder.family, decoder.num_blocks)
+    kept = units_kept(inputs, params.keep, decoder.family, decoder.num_blocks)
     quantized = frozenset(
         linear
         for unit, linears in units_of(decoder.family, decoder.num_blocks).items()
@@ -133,11 +136,17 @@ def _pass(
     with part.track("Refining", 2 * decoder.num_blocks * len(batches)) as advance:
         advance(2 * states.passed * len(batches))
         for block in calibrate_sequentially(states, decoder.family.units, advance):
-            results, notices = quantize_block(block, decoder.family, [params.scheme], stored_as=torch.float32)
+            prefix = decoder.family.block_name(block.index)
+            units = {
+                unit: linears
+                for unit, linears in decoder.family.units.items()
+                if f"{prefix}.{linears[0]}" in quantized
+            }
+            family = replace(decoder.family, units=units, folds=())  # GPTQ has no scales to fold
+            results, notices = quantize_block(block, family, [params.scheme], stored_as=torch.float32)
             codes = results[params.scheme.id].codes
             save_block(block_file(folder, params.scheme.id, block.index), codes)
-            prefix = decoder.family.block_name(block.index)
-            for name in quantized & codes.linears.keys():
+            for name in codes.linears:
                 weight = block.module.get_submodule(name.removeprefix(f"{prefix}.")).get_parameter("weight")
                 weight.data.copy_(dequantize(codes.linears[name]))
             records.keep(block.index, prefix, results, notices, bytes_read=0)

@@ -11,6 +11,11 @@ cuts up by the number of threads, and ends in other last bits."""
 BLOCK = 128
 """Columns that GPTQ brings up to date together, in one matrix product, where groups are no smaller."""
 
+RANGE_TOKENS = 512
+"""Calibration tokens that are kept to find ranges on: one tensor of them has hundreds of thousands of values;
+what only a longer text shows is in the extremes, which are of all tokens. Histograms would be no smaller, as
+there had to be one for every channel: which are apart, and what each is divided by, is chosen afterwards."""
+
 SPILL_BYTES = 256 << 20
 """Hidden states of the calibration tokens beyond this are on disk rather than in memory: reading and writing
 them takes a second per block, whose forward over so many tokens takes minutes."""

@@ -1,23 +1,29 @@
 """The quantize stage: calibration tokens in, codes of every block in every scheme out."""
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
+from quantflow.calibrate.input_ranges import RangeCollector, ranges_file, save_ranges
 from quantflow.calibrate.stream import CalibratedBlock, bare_blocks, calibrate_blocks
 from quantflow.data.windows import load_windows
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.forward import BlockPass
+from quantflow.model.head import head_weight
 from quantflow.model.passes import PassProgress
+from quantflow.model.units import HEAD
 from quantflow.model.weights import CountingReader
 from quantflow.pipeline.events import Reporter
-from quantflow.quantize.block import quantize_block
+from quantflow.quantize.block import Notice, quantize_block
 from quantflow.quantize.codes import block_file, save_block
+from quantflow.quantize.int8_block import Int8Block, int8_file, save_int8_block
+from quantflow.quantize.int8_units import int8_block, int8_head
 from quantflow.quantize.outcome import QuantizeRecord, save_quantize_record
-from quantflow.quantize.params import QuantizeParams
+from quantflow.quantize.params import QuantizeParams, Scheme
 from quantflow.quantize.record import BlockRecords, report_notices
 from quantflow.quantize.sizes import SPILL_BYTES
 from quantflow.source.checkpoint import load_checkpoint
@@ -28,6 +34,7 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
 
     One forward serves all candidates, and every block's weights are read once. Writes
     `codes/<scheme>/block-NNNNN.safetensors` and `quantize.json`: what it took, and the searches' outcomes.
+    For schemes in INT8 also `codes/<scheme>/head.safetensors` and, under `inputs/`, what inputs range over.
 
     Raises:
         QuantizationError: A weight or an activation is not finite.
@@ -39,64 +46,120 @@ def run(params: QuantizeParams, inputs: Mapping[str, Path], output: Path, report
     records = BlockRecords(reporter.progress_folder)
     for scheme in params.candidates:
         block_file(output, scheme.id, 0).parent.mkdir(parents=True, exist_ok=True)
+    grids = [scheme for scheme in params.candidates if not scheme.is_int8]
+    int8 = [scheme for scheme in params.candidates if scheme.is_int8]
     calibrates = any(scheme.method != "rtn" for scheme in params.candidates)
     products = getattr(torch, params.calibration_dtype)
+    scales = any("awq" in scheme.method for scheme in params.candidates)
+    searched = frozenset(fold.unit for fold in decoder.family.folds) if scales else frozenset[str]()
     opened = (
-        _calibrated(decoder, batches, products, reporter) if calibrates else _bare(decoder, records, reporter)
+        _calibrated(decoder, batches, products, params.candidates, searched, reporter)
+        if calibrates
+        else _bare(decoder, records, reporter)
     )
-    with opened as (first, blocks):
+    notices_of_head: tuple[Notice, ...] = ()
+    with opened as ready:
         # What is read before the first block counts with it; after an interruption it has been counted.
-        before = reader.bytes_read if first else 0
-        for block in blocks:
+        before = reader.bytes_read if ready.first else 0
+        for block in ready.blocks:
             results, notices = quantize_block(
                 block,
                 decoder.family,
-                params.candidates,
+                grids,
                 stored_as=getattr(torch, checkpoint.half_dtype),
             )
             for scheme_id, result in results.items():
                 save_block(block_file(output, scheme_id, block.index), result.codes)
+            if int8:
+                values, more = int8_block(block, decoder.family, int8)
+                notices += more
+                for scheme_id, own in values.items():
+                    save_int8_block(int8_file(output, scheme_id, block.index), own)
+                save_ranges(ranges_file(output, block.index), block.ranges)
+                del values
             prefix = decoder.family.block_name(block.index)
             records.keep(block.index, prefix, results, notices, reader.bytes_read - before)
             before = reader.bytes_read
             del results  # the next block's forward does without them
+        if int8 and ready.states is not None:
+            notices_of_head = _quantize_head(decoder, ready.states, int8, output)
     done = records.load(decoder.num_blocks)
-    report_notices([notice for block in done for notice in block["notices"]], reporter)
+    of_blocks = [notice for block in done for notice in block["notices"]]
+    report_notices([*of_blocks, *map(asdict, notices_of_head)], reporter)
     record = QuantizeRecord(
         calibration_tokens=sum(batch.numel() for batch in batches) if calibrates else 0,
         forwards=len(done) * (1 - head_share(decoder)) / decoder.num_blocks if calibrates else 0.0,
         bytes_read=sum(block["bytes_read"] for block in done),
         weight_bytes=sum(reader.spec(name).bytes for name in reader.names()),
         searches={
-            scheme.id: {unit: found for block in done for unit, found in block["searches"][scheme.id].items()}
+            scheme.id: {
+                unit: found for block in done for unit, found in block["searches"].get(scheme.id, {}).items()
+            }
             for scheme in params.candidates
         },
     )
     save_quantize_record(output, record)
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """Blocks to quantize.
+
+    Attributes:
+        first: Index of the first of them.
+        blocks: They, one after the other.
+        states: What passes them; None where nothing does.
+    """
+
+    first: int
+    blocks: Generator[CalibratedBlock]
+    states: BlockPass | None
+
+
 @contextmanager
 def _calibrated(
-    decoder: StreamedDecoder, batches: list[torch.Tensor], products: torch.dtype, reporter: Reporter
-) -> Generator[tuple[int, Generator[CalibratedBlock]]]:
+    decoder: StreamedDecoder,
+    batches: list[torch.Tensor],
+    products: torch.dtype,
+    schemes: Sequence[Scheme],
+    searched: frozenset[str],
+    reporter: Reporter,
+) -> Generator[_Opened]:
     progress = PassProgress(reporter)
     states = BlockPass(decoder, batches, progress, products, spill_bytes=SPILL_BYTES)
     what = "Calibrating and quantizing"
     if states.passed:
         what += f", going on after block {states.passed} of {decoder.num_blocks}"
+    grams = any(scheme.method != "rtn" and not scheme.is_int8 for scheme in schemes)
+    ranges = any(scheme.is_int8 for scheme in schemes)
     with reporter.track(what, decoder.num_blocks * len(batches)) as advance:
         advance(states.passed * len(batches))
-        yield states.passed, calibrate_blocks(states, decoder.family.units, advance)
+        blocks = calibrate_blocks(states, decoder.family.units, advance, searched, grams=grams, ranges=ranges)
+        yield _Opened(states.passed, blocks, states)
 
 
 @contextmanager
-def _bare(
-    decoder: StreamedDecoder, records: BlockRecords, reporter: Reporter
-) -> Generator[tuple[int, Generator[CalibratedBlock]]]:
+def _bare(decoder: StreamedDecoder, records: BlockRecords, reporter: Reporter) -> Generator[_Opened]:
     with reporter.track("Rounding", decoder.num_blocks) as advance:
         first = records.done()
         advance(first)
-        yield first, bare_blocks(decoder, first, advance)
+        yield _Opened(first, bare_blocks(decoder, first, advance), None)
+
+
+def _quantize_head(
+    decoder: StreamedDecoder, states: BlockPass, schemes: Sequence[Scheme], output: Path
+) -> tuple[Notice, ...]:
+    """INT8 values of the head, whose input is what the last block's output comes to."""
+    collector = RangeCollector(HEAD, states.tokens)
+    with decoder.loaded_around():
+        for state in states.states():
+            collector.add(decoder.final(state))
+    ranges, weight = collector.finish(), head_weight(decoder)
+    values, notices = ({}, ()) if weight is None else int8_head(weight, ranges, schemes)
+    for scheme in schemes:
+        save_int8_block(int8_file(output, scheme.id, None), values.get(scheme.id, Int8Block()))
+    save_ranges(ranges_file(output, None), {HEAD: ranges})
+    return notices
 
 
 def head_share(decoder: StreamedDecoder) -> float:

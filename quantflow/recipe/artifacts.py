@@ -1,12 +1,14 @@
 """The artifacts a recipe can ask for: one section for each file format, told apart by `format`."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeGuard
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from quantflow.quantize.params import DEFAULT_DAMPING
 from quantflow.recipe.section import Name, Section
+from quantflow.recipe.sensitivity import Assigning
 
 HALF_BITS = 16  # of both dtypes that a lossless export may have
 GPTQ_KEYS = ("desc_act", "static_groups", "damping", "refine")
@@ -30,6 +32,11 @@ class _QuantizedArtifact(_Artifact):
         description="Units that stay in the model's own 16-bit type, by name or pattern: "
         "model.layers.0.down, *.down, model.layers.[01].*. A block's units are qkv, o, gate_up and "
         "down; lm_head stays always. Default: [].",
+    )
+    sensitivity: Assigning | None = Field(
+        default=None,
+        description="How units of this artifact are chosen to be spared, in place of all that the recipe's "
+        "own `sensitivity` says of that. Default: null, the recipe's.",
     )
 
 
@@ -133,7 +140,49 @@ class HfArtifact(_Artifact):
         return HALF_BITS
 
 
-Artifact = Annotated[AwqArtifact | GptqArtifact | HfArtifact, Field(discriminator="format")]
+IMPORT = "import"
+
+
+class ImportArtifact(_Artifact):
+    """Somebody else's artifact, which is measured and judged as it is."""
+
+    format: Literal["import"] = Field(
+        default=IMPORT,
+        description="File format: import (found out from the artifact itself). Need not be said. Default: import.",
+    )
+    path: str = Field(
+        alias=IMPORT,
+        min_length=1,
+        description="Folder of an artifact that was made elsewhere: AWQ (gemm), GPTQ (version 1), "
+        "compressed-tensors (pack-quantized) or 16-bit safetensors. Relative to the recipe. It is judged by "
+        "the default margins of 4 bits unless the gate says otherwise.",
+    )
+
+    @property
+    def bits(self) -> int:
+        """Bits whose default margins it is judged by: what is imported is quantized to 4, most often."""
+        return 4
+
+
+def _format(entry: object) -> object:
+    """Which section an entry is meant to be: what `format` says, or an import where that is named."""
+    if isinstance(entry, Mapping):
+        return entry.get("format", IMPORT if IMPORT in entry else None)
+    return getattr(entry, "format", None)
+
+
+Artifact = Annotated[
+    Annotated[AwqArtifact, Tag("awq")]
+    | Annotated[GptqArtifact, Tag("gptq")]
+    | Annotated[HfArtifact, Tag("hf")]
+    | Annotated[ImportArtifact, Tag(IMPORT)],
+    Discriminator(_format),
+]
+
+
+def is_quantized_here(artifact: "Artifact") -> TypeGuard[QuantizedArtifact]:
+    """Whether its codes are made by this recipe: neither a lossless export nor somebody else's."""
+    return not isinstance(artifact, HfArtifact | ImportArtifact)
 
 
 def repeated(names: list[object]) -> tuple[int, int] | None:

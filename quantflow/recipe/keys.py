@@ -71,7 +71,7 @@ def key_at(loc: Loc) -> Key:
         else:
             place.append(part)
             holders = inside
-            fields = tuple(s.model_fields[part] for s in holders if part in s.model_fields)
+            fields = tuple(fields_of(s)[part] for s in holders if part in fields_of(s))
             inside = tuple(section for field in fields for section in sections_of(field.annotation))
     return Key(tuple(place), holders, siblings, fields)
 
@@ -80,6 +80,11 @@ def tag_of(section: type[Section]) -> str | None:
     """The `TAG` of a section, if it has one."""
     field = section.model_fields.get(TAG)
     return str(get_args(field.annotation)[0]) if field else None
+
+
+def fields_of(section: type[Section]) -> dict[str, FieldInfo]:
+    """The keys of a section as they are written, which is not always how Python can call them."""
+    return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
 def sections_of(annotation: Any) -> tuple[type[Section], ...]:
@@ -91,7 +96,7 @@ def sections_of(annotation: Any) -> tuple[type[Section], ...]:
 
 def all_keys(section: type[Section] = Recipe, above: str = "") -> Iterator[str]:
     """Every key of the recipe with its path, e.g. `artifacts[].bits`; those of several sections once each."""
-    for name, field in section.model_fields.items():
+    for name, field in fields_of(section).items():
         path = f"{above}{name}"
         yield path
         for inner in sections_of(field.annotation):

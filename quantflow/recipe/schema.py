@@ -11,8 +11,11 @@ from quantflow.recipe.artifacts import Artifact, names_are_unique
 from quantflow.recipe.criteria import KlMargin, PerplexityMargin
 from quantflow.recipe.data import Data
 from quantflow.recipe.publishing import Publish
+from quantflow.recipe.report import ReportOptions
 from quantflow.recipe.section import Name, Section
+from quantflow.recipe.sensitivity import Sensitivity
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
+from quantflow.recipe.tasks import CustomScorer, GenerationLimits, Identity, Task, tasks_are_unique
 from quantflow.runtime.catalogue import RuntimeName
 
 
@@ -71,15 +74,36 @@ class Gate(Section):
         description="How much memory an artifact may take in vLLM. Default: null, not judged.",
     )
 
-
-class ReportOptions(Section):
-    """What the report says beside the results."""
-
-    title: str | None = Field(
+    tasks: Annotated[tuple[Task, ...], AfterValidator(tasks_are_unique)] = Field(
+        default=(),
+        strict=False,
+        description="Tasks of lm-eval that both sides are run on, in `runtime.name: torch`. Default: [].",
+    )
+    tasks_dir: str | None = Field(
         default=None,
         min_length=1,
-        max_length=200,
-        description="Title of the report. Default: null, the recipe's name.",
+        description="Folder of tasks of your own, YAML as lm-eval reads it; data files it names are relative "
+        "to this folder. Default: null.",
+    )
+    generation: GenerationLimits | None = Field(
+        default=None,
+        description="What both sides generate for the same prompts. Default: null, nothing is generated.",
+    )
+    identity: Identity | None = Field(
+        default=Identity(),
+        description="Whether tokenizer, chat template, generation config, vocabulary and context length are "
+        "the baseline's; null to leave that open. Default: compared, and required.",
+    )
+    against: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of the artifact in service: what is made here may be worse than it, in "
+        "perplexity and tasks, by the margins that hold against the baseline. Default: null.",
+    )
+    custom: tuple[CustomScorer, ...] = Field(
+        default=(),
+        strict=False,
+        description="Scorers of your own for what is generated under gate.generation. Default: [].",
     )
 
 
@@ -128,6 +152,11 @@ class Recipe(Section):
     data: Data = Field(description="Your own business text: what is calibrated and judged on.")
     artifacts: Annotated[tuple[Artifact, ...], AfterValidator(names_are_unique)] = Field(
         min_length=1, strict=False, description="The models to make, one or more."
+    )
+    sensitivity: Sensitivity | None = Field(
+        default=None,
+        description="Which units cost most when they are quantized, and which of them are spared because of "
+        "it. Default: null, no scan.",
     )
     gate: Gate = Field(
         default=Gate(),

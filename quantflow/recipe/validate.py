@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from quantflow.recipe.artifacts import repeated
-from quantflow.recipe.keys import TAG, Key, all_keys, key_at, tag_of
+from quantflow.recipe.keys import TAG, Key, all_keys, fields_of, key_at, tag_of
 from quantflow.recipe.nodes import ListNode, Loc, MapNode, Node, Place, Problem, Scalar, dotted, walk
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.section import Section
@@ -86,7 +86,7 @@ def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:
         message, hint = detail["msg"], "Each artifact has a folder of its own: give each its own name."
     elif kind == "idle_key":
         loc = (*loc, context["key"])
-        message, hint = detail["msg"], "Remove it, or set method to gptq."
+        message, hint = detail["msg"], context.get("hint", "Remove it, or set method to gptq.")
     elif kind == "string_pattern_mismatch":
         message = f"{written} cannot be the name of a folder everywhere"
         hint = "Use a-z, 0-9, `.`, `_` and `-`, and begin with a letter or digit."
@@ -146,7 +146,7 @@ def _key_hint(key: Key) -> str:
     if not key.holders:
         return ""
     name, allowed = str(key.loc[-1]), _keys_of(key.holders)
-    others = [str(tag_of(section)) for section in key.siblings if name in section.model_fields]
+    others = [str(tag_of(section)) for section in key.siblings if name in fields_of(section)]
     near = f"It goes with {TAG} {_listed(others)}. " if others else _nearest(name, allowed)
     elsewhere = [path for path in dict.fromkeys(all_keys()) if path.rpartition(".")[2] == name]
     if not near and elsewhere:
@@ -155,7 +155,7 @@ def _key_hint(key: Key) -> str:
 
 
 def _keys_of(sections: Iterable[type[Section]]) -> list[str]:
-    return sorted({name for section in sections for name in section.model_fields})
+    return sorted({name for section in sections for name in fields_of(section)})
 
 
 def _nearest(word: str, allowed: Sequence[str]) -> str:

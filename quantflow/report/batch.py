@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 from pydantic import BaseModel, ConfigDict
 
 from quantflow.gate.verdict import Verdict
-from quantflow.report.figures import seconds, size
 from quantflow.report.measures import show_change
 from quantflow.report.model import Report
+from quantflow.report.page import page_environment
 from quantflow.report.write import HTML_FILE, write_files
 
 SUMMARIES = "summaries"
@@ -85,14 +85,4 @@ def write_batch(batch: Batch, reports: Mapping[str, Report], folder: Path) -> Pa
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("quantflow.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(size=size, seconds=seconds)
-    environment.globals.update(show_change=show_change)
-    return environment.get_template("batch.html.j2")
+    return page_environment("en").get_template("batch.html.j2", globals={"show_change": show_change})

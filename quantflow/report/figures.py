@@ -26,6 +26,12 @@ def size(number: int | None) -> str:
     return f"{number} bytes" if unit == 0 else f"{value:.3g} {_BYTE_UNITS[unit]}"
 
 
+def byte_scale(largest: int) -> tuple[int, str]:
+    """Bytes of the decimal unit that suits the largest of several sizes, and its name: `(10**6, "MB")`."""
+    power = min(max(len(str(largest)) - 1, 0) // 3, len(_BYTE_UNITS) - 1)
+    return 1000**power, _BYTE_UNITS[power]
+
+
 def perplexity(value: float | None) -> str:
     """A perplexity: `11.482`."""
     return _fixed(value, 3)
@@ -43,9 +49,9 @@ def seconds(value: float | None) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
 
 
-def percent(fraction: float | None) -> str:
+def percent(fraction: float | None, decimals: int = 1) -> str:
     """A share: 0.912 → `91.2 %`."""
-    return NONE if fraction is None else f"{100 * fraction:.1f} %"
+    return NONE if fraction is None else f"{100 * fraction:.{decimals}f} %".replace("-", "−")
 
 
 def signed_percent(fraction: float | None) -> str:

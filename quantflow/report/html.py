@@ -1,91 +1,135 @@
-"""The report as one HTML file that loads nothing, runs nothing and escapes every text."""
+"""The report as one HTML file that loads nothing, runs its own script only and escapes every text."""
 
-from functools import cache
+from functools import cache, partial
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Template
 
 from quantflow.measure.speed_value import SPEED_METRICS
 from quantflow.report import figures
-from quantflow.report.charts import TOKEN_FATES, interval_chart, show_margin, token_bar
-from quantflow.report.measures import show_change, show_sample, show_value
-from quantflow.report.model import Report
-from quantflow.report.wording import headline, next_steps, reading_line, scheme_line
-
-KL_ROWS = (
-    ("mean", "KL divergence, mean"),
-    ("median", "KL, median"),
-    ("p90", "KL, 90th percentile"),
-    ("p95", "KL, 95th percentile"),
-    ("p99", "KL, 99th percentile"),
-    ("p999", "KL, 99.9th percentile"),
-    ("max", "KL, largest"),
+from quantflow.report.advice import next_steps
+from quantflow.report.charts.frontier import frontier_chart
+from quantflow.report.charts.heat import heat_chart
+from quantflow.report.charts.interval import interval_chart
+from quantflow.report.charts.slices import slice_chart
+from quantflow.report.charts.spread import spread_chart
+from quantflow.report.charts.tokens import TOKEN_FATES, token_bar
+from quantflow.report.charts.tradeoff import tradeoff_chart
+from quantflow.report.charts.trend import trend_chart
+from quantflow.report.lines import decision_line, kept_line, reading_line, scheme_line
+from quantflow.report.measures import (
+    show_change,
+    show_margin,
+    show_metric,
+    show_part,
+    show_sample,
+    show_value,
 )
-CRITERION_NAMES = {
-    "perplexity": "Perplexity",
-    "kl": "KL divergence",
-    "baseline": "Baseline reads the text",
-    "speed": "Speed",
-    "memory": "Memory",
-}
-SPLIT_USES = {
-    "calibration": "what codes are fitted on",
-    "selection": "held out for choices",
-    "evaluation": "what the gate judges on, and nothing else",
-}
+from quantflow.report.model import Report
+from quantflow.report.page import page_environment
+from quantflow.report.sensitivity_lines import assignment_line, scan_line
+from quantflow.report.verdict import by_slice, deciding, errors, headline, leading, why
+from quantflow.report.wording import Language, load_wording
+
+SECTIONS = (
+    "criteria",
+    "cost",
+    "sensitivity",
+    "divergence",
+    "slices",
+    "data",
+    "trend",
+    "events",
+    "provenance",
+    "glossary",
+)
+KL_ROWS = ("mean", "median", "p90", "p95", "p99", "p999", "max")
+GLOSSARY = (
+    "artifact",
+    "baseline",
+    "perplexity",
+    "kl",
+    "agreement",
+    "interval",
+    "margin",
+    "inconclusive",
+    "advisory",
+    "floor",
+    "sets",
+    "group",
+    "unit",
+    "nearest",
+    "slice",
+    "event",
+)
 
 
 def render_html(report: Report) -> str:
-    """Render a report; equal reports give equal text.
+    """Render a report in its language; equal reports give equal text.
 
-    Every text of the report is escaped. The page has no script and a content security policy that forbids
-    scripts and anything from elsewhere.
+    Every text of the report is escaped. The page's content security policy forbids everything from elsewhere,
+    and every style and script but the page's own, which it knows by their hashes.
     """
     tables = [table for item in report.provenance.items() if (table := figures.as_table(*item))]
     tabled = {table.name for table in tables}
     pairs = {name: value for name, value in report.provenance.items() if name not in tabled}
-    template = _environment().get_template("report.html.j2")
-    return template.render(
+    words = load_wording(report.language)
+    return _template(report.language).render(
         report=report,
-        headline=headline(report),
-        next_steps=next_steps(report),
+        sections=_sections(report),
+        headline=headline(report, words),
+        deciding=deciding(report),
+        leading=leading(report),
+        by_slice=by_slice(report),
+        errors=errors(report),
+        next_steps=next_steps(report, words),
+        glossary=GLOSSARY,
         provenance_pairs=figures.flatten(pairs) if pairs else [],
         provenance_tables=tables,
     )
 
 
+def _sections(report: Report) -> list[str]:
+    """The sections that this report has something for."""
+    absent = set()
+    if not any(artifact.sensitivity or artifact.assignment for artifact in report.artifacts):
+        absent.add("sensitivity")
+    if trend_chart(report, load_wording(report.language)) is None:
+        absent.add("trend")
+    return [section for section in SECTIONS if section not in absent]
+
+
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("quantflow.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+def _template(language: Language) -> Template:
+    words = load_wording(language)
+    worded = (
+        why,
+        interval_chart,
+        tradeoff_chart,
+        spread_chart,
+        slice_chart,
+        heat_chart,
+        frontier_chart,
+        token_bar,
+        show_metric,
+        show_part,
+        show_sample,
+        show_value,
+        scheme_line,
+        reading_line,
+        kept_line,
+        decision_line,
+        trend_chart,
+        assignment_line,
+        scan_line,
     )
-    environment.filters.update(
-        count=figures.count,
-        size=figures.size,
-        perplexity=figures.perplexity,
-        nats=figures.nats,
-        percent=figures.percent,
-        signed_percent=figures.signed_percent,
-        seconds=figures.seconds,
-        flatten=figures.flatten,
-        reading_line=reading_line,
-        scheme_line=scheme_line,
+    return page_environment(language).get_template(
+        "report.html.j2",
+        globals={
+            **{function.__name__: partial(function, words=words) for function in worded},
+            "show_change": show_change,
+            "show_margin": show_margin,
+            "TOKEN_FATES": TOKEN_FATES,
+            "KL_ROWS": KL_ROWS,
+            "SPEED_METRICS": SPEED_METRICS,
+        },
     )
-    environment.globals.update(
-        interval_chart=interval_chart,
-        show_change=show_change,
-        show_margin=show_margin,
-        show_sample=show_sample,
-        show_value=show_value,
-        token_bar=token_bar,
-        TOKEN_FATES=TOKEN_FATES,
-        KL_ROWS=KL_ROWS,
-        SPEED_METRICS=SPEED_METRICS,
-        CRITERION_NAMES=CRITERION_NAMES,
-        SPLIT_USES=SPLIT_USES,
-    )
-    return environment

@@ -6,7 +6,9 @@ from quantflow.gate.criteria import CriterionResult
 from quantflow.report.figures import size
 from quantflow.report.measures import show_change, show_sample, show_value
 from quantflow.report.model import Report
+from quantflow.report.wording import load_wording
 
+_ENGLISH = load_wording("en")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
 MARKS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "error": "⛔"}
 MOST_EVENTS = 20
@@ -63,12 +65,12 @@ def _row(criterion: CriterionResult) -> str:
     cells = (
         escape(criterion.artifact),
         escape(name) + ("" if criterion.required else " (advisory)"),
-        show_value(criterion, criterion.baseline),
-        show_value(criterion, criterion.value),
+        show_value(criterion, criterion.baseline, _ENGLISH),
+        show_value(criterion, criterion.value, _ENGLISH),
         show_change(criterion, criterion.delta),
         interval,
         show_change(criterion, criterion.margin),
-        escape(show_sample(criterion)),
+        escape(show_sample(criterion, _ENGLISH)),
         f"{MARKS[criterion.verdict]} {criterion.verdict.value}",
     )
     return f"| {' | '.join(cells)} |"

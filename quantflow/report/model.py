@@ -12,6 +12,9 @@ from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
 from quantflow.report.decision import Decision
+from quantflow.report.wording import Language
+from quantflow.sensitivity.assignment import AssignmentRecord
+from quantflow.sensitivity.record import ScanRecord
 
 
 class _Part(BaseModel):
@@ -56,6 +59,8 @@ class ArtifactReport(_Part):
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
         lossless: The level of lossless that it reaches; None where it was not judged.
+        sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
+        assignment: Which units are spared and why; None where none were to be chosen.
     """
 
     name: str
@@ -70,6 +75,8 @@ class ArtifactReport(_Part):
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
     lossless: Lossless | None = None
+    sensitivity: ScanRecord | None = None
+    assignment: AssignmentRecord | None = None
 
 
 class BaselineReport(_Part):
@@ -149,6 +156,7 @@ class Report(_Part):
         run_id: The run's own name, also the report's folder.
         recipe: Name of the recipe.
         title: Title for people: the recipe's `report.title`, else its name.
+        language: What report.html is written in; report.json is in English.
         verdict: The worst of the artifacts' verdicts; error, too, where any stage failed.
         exit_code: What the command exits with: 0 pass, 1 fail, 2 error, 3 inconclusive.
         reason: Why this verdict, in plain words.
@@ -166,6 +174,7 @@ class Report(_Part):
     run_id: str
     recipe: str
     title: str
+    language: Language = "en"
     verdict: Verdict
     exit_code: int
     reason: str

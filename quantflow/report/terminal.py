@@ -11,7 +11,9 @@ from quantflow.gate.verdict import Verdict
 from quantflow.report.figures import size
 from quantflow.report.measures import BYTES, RELATIVE, show_sample
 from quantflow.report.model import Report
+from quantflow.report.wording import load_wording
 
+_ENGLISH = load_wording("en")
 # Columns to measure a table in, more than any figure needs.
 WIDEST = 1000
 
@@ -42,7 +44,7 @@ def _lines(criterion: CriterionResult) -> Text:
         f"  {criterion.artifact}, {_name(criterion)}: {_change(criterion, criterion.delta)} "
         f"({_plain(criterion, criterion.baseline)} → {_plain(criterion, criterion.value)}, "
         f"90 % interval {_interval(criterion)}, margin {_change(criterion, criterion.margin)}, "
-        f"{show_sample(criterion)})",
+        f"{show_sample(criterion, load_wording('en'))})",
     )
 
 
@@ -63,7 +65,7 @@ def _table(report: Report) -> Table:
             _change(criterion, criterion.delta),
             _interval(criterion),
             _change(criterion, criterion.margin),
-            show_sample(criterion),
+            show_sample(criterion, _ENGLISH),
             Text(criterion.verdict.value, style=STYLES[criterion.verdict]),
         )
     return table

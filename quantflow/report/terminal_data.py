@@ -6,9 +6,11 @@ from rich.table import Table
 
 from quantflow.data.documents import Accounting, SplitAccounting
 from quantflow.report.figures import count
+from quantflow.report.lines import reading_line
 from quantflow.report.terminal import WIDEST
-from quantflow.report.wording import reading_line
+from quantflow.report.wording import load_wording
 
+_ENGLISH = load_wording("en")
 _COLUMNS = (
     "windows",
     "documents",
@@ -36,9 +38,9 @@ def data_view(accounting: Accounting, width: int) -> RenderableType:
     for name, split in accounting.splits.items():
         table.add_row(name, *_figures(split))
     if Console(width=WIDEST).measure(table).maximum <= width:
-        return Group(table, f" {reading_line(accounting)}", "")
+        return Group(table, f" {reading_line(accounting, load_wording('en'))}", "")
     lines = [f"{name}: {_in_words(split)}" for name, split in accounting.splits.items()]
-    return Group(*lines, reading_line(accounting), "")
+    return Group(*lines, reading_line(accounting, _ENGLISH), "")
 
 
 def _in_words(split: SplitAccounting) -> str:

@@ -27,11 +27,12 @@ def decoder_of(folder: Path) -> StreamedDecoder:
     return StreamedDecoder(folder, SafetensorsReader(folder))
 
 
-def calibrated(decoder: StreamedDecoder, tmp_path: Path) -> Generator[CalibratedBlock]:
-    states = BlockPass(
-        decoder, batches(), PassProgress(RecordingReporter(progress_folder=tmp_path / "progress"))
-    )
-    return calibrate_blocks(states, decoder.family.units, lambda batches: None)
+def calibrated(
+    decoder: StreamedDecoder, tmp_path: Path, windows: int = 6, searched: tuple[str, ...] = ()
+) -> Generator[CalibratedBlock]:
+    ids = [batch for batch in (torch.cat(batches())[:windows]).split(4) if len(batch)]
+    states = BlockPass(decoder, ids, PassProgress(RecordingReporter(progress_folder=tmp_path / "progress")))
+    return calibrate_blocks(states, decoder.family.units, lambda batches: None, searched)
 
 
 def test_statistics_are_those_of_a_plain_forward(tmp_path: Path) -> None:
@@ -109,12 +110,23 @@ def test_wide_inputs_keep_a_sample_of_tokens_that_favours_no_place_in_a_window(
     hidden = torch.cat([decoder.embed(ids)[0] for ids in batches()])
     with decoder.loaded_block(0) as block:
         inputs = block.get_submodule("input_layernorm")(hidden).reshape(-1, 4, 64)
-    sample = next(calibrated(decoder, tmp_path)).statistics["qkv"].sample
+    sample = next(calibrated(decoder, tmp_path, searched=("qkv",))).statistics["qkv"].sample
     assert sample is not None and len(sample) == len(inputs)
     nearest = (inputs - sample.unsqueeze(1)).abs().amax(-1)
     assert nearest.amin(1).max() < 1e-5
     taken = nearest.argmin(1).bincount(minlength=4)
     assert taken.min() > 4  # of 48
+
+
+def test_fewer_tokens_than_inputs_are_all_sampled_where_a_scale_is_searched(tmp_path: Path) -> None:
+    decoder = decoder_of(random_model(tmp_path, tiny_config()))
+    found = next(calibrated(decoder, tmp_path, windows=3, searched=("qkv", "down"))).statistics
+    assert found["down"].sample is not None and found["down"].sample.shape == (3 * 32, 128)
+    torch.testing.assert_close(
+        found["down"].sample.T @ found["down"].sample, found["down"].gram, rtol=1e-4, atol=1e-6
+    )
+    # 96 tokens are more than its 64 inputs, and nothing searches a scale for `gate_up` and `o`.
+    assert [found[unit].sample for unit in ("qkv", "o", "gate_up")] == [None] * 3
 
 
 def test_a_gram_matrix_summed_up_by_panels_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ def test_the_sample_text_is_what_its_page_says() -> None:
     records = [
         json.loads(line)
         for path in sorted(FOLDER.rglob("*.jsonl"))
+        if "tasks" not in path.parts
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
     assert len(records) == 810

@@ -167,7 +167,7 @@ def test_a_large_artifact_is_cut_into_shards_that_hold_the_same(
     artifact: Assembled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 40_000
-    monkeypatch.setattr("quantflow.formats.assemble.MAX_SHARD_BYTES", limit)
+    monkeypatch.setattr("quantflow.formats.making.MAX_SHARD_BYTES", limit)
     sharded = assembled(tmp_path, artifact.source, artifact.blocks, "bfloat16")
     files = sorted(path.name for path in sharded.folder.glob("*.safetensors"))
     assert len(files) > 2

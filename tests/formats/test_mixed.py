@@ -18,6 +18,7 @@ from quantflow.model.units import kept_units
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize.codes import BlockCodes, dequantize
 from quantflow.quantize.params import Scheme
+from quantflow.quantize.search_space import SHRINKAGE
 from tests.formats.assembling import AWQ, GPTQ, GPTQ_PARAMS, PARAMS, assembled, rounded_blocks
 from tests.tiny_models import random_model, tiny_config
 
@@ -132,6 +133,7 @@ def test_gptq_of_every_width_reads_back_what_the_codes_stand_for(
     provenance = json.loads((artifact.folder / "quantflow.json").read_text())
     assert provenance["precisions"]["model.layers.0.qkv"] == f"int{bits}"
     assert (provenance["symmetric"], provenance["damping"]) == (symmetric, 0.01)
+    assert provenance["shrinkage"] == SHRINKAGE
 
 
 def test_codes_that_gptq_cannot_hold_are_refused_with_their_layer(source: Path, tmp_path: Path) -> None:
@@ -159,6 +161,10 @@ def test_patterns_mean_whole_units() -> None:
         "model.layers.0.o",
         "model.layers.2.o",
     }
+    assert kept_units(("*.1.o", "model.layers.1.o", "model.layers.1.?"), LLAMA, 3) == {"model.layers.1.o"}
+    assert kept_units(("model.layers.[!0].down",), LLAMA, 2) == {"model.layers.1.down"}
+    # Two digits are no range of numbers.
+    assert kept_units(("model.layers.1[01].o",), LLAMA, 12) == {f"model.layers.{i}.o" for i in (10, 11)}
     assert kept_units((), LLAMA, 3) == frozenset()
 
 
@@ -172,7 +178,13 @@ def test_patterns_mean_whole_units() -> None:
             "Units are model.layers.0.qkv to model.layers.2.down, and lm_head.",
         ),
         ("*.q_proj", "means a layer and not a unit", "Name the unit: model.layers.0.qkv."),
+        ("MODEL.LAYERS.1.DOWN", "no unit", "Units are model.layers.0.qkv"),
+        ("model.layers.1.down ", "no unit 'model.layers.1.down '", "Did you mean model.layers.1.down?"),
+        ("model.layers.[1.down", "no unit", "Did you mean model.layers.1.down?"),
+        ("model.layers.1", "no unit", "Units are model.layers.0.qkv"),
+        ("\n", "no unit", "Units are model.layers.0.qkv"),
         ("*", "keeps every unit", "format: hf"),
+        ("model.layers.[012].*", "keeps every unit", "format: hf"),
     ],
 )
 def test_what_means_no_unit_is_refused_with_the_nearest(pattern: str, message: str, hint: str) -> None:
@@ -188,4 +200,4 @@ def test_scheme_settings_that_awq_does_not_use_are_not_in_its_provenance(
     artifact = assembled(tmp_path, source, rounded_blocks(source), "bfloat16")
     provenance = json.loads((artifact.folder / "quantflow.json").read_text())
     assert AWQ.damping == 0.01
-    assert provenance.keys() & {"damping", "desc_act", "static_groups"} == set()
+    assert provenance.keys() & {"damping", "desc_act", "static_groups", "shrinkage"} == set()

@@ -54,6 +54,8 @@ def test_a_missing_part_of_a_linear_is_named(artifact: Assembled, tmp_path: Path
         ("scales", lambda t: t.float()),
         ("qweight", lambda t: t[:-1].contiguous()),
         ("qweight", lambda t: t.reshape(-1)),
+        ("qweight", lambda t: t[:0]),
+        ("scales", lambda t: t[:, :0]),
     ],
 )
 def test_a_part_of_another_shape_or_dtype_is_named(
@@ -81,6 +83,10 @@ def test_another_group_size_than_was_written_is_noticed(artifact: Assembled, tmp
         {"zero_point": False},
         {"quant_method": "bitsandbytes"},
         {"quant_method": ["awq"]},
+        {"modules_to_not_convert": 5},
+        {"modules_to_not_convert": "lm_head"},
+        {"modules_to_not_convert": [None]},
+        {"modules_to_not_convert": [""]},
     ],
 )
 def test_settings_of_another_layout_are_refused(

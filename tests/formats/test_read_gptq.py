@@ -81,6 +81,7 @@ def test_a_missing_part_of_a_linear_is_named(gptq: Assembled, tmp_path: Path, pa
         ("g_idx", lambda t: t.reshape(1, -1)),
         ("g_idx", lambda t: t[:-1].contiguous()),
         ("g_idx", lambda t: t.to(torch.int64)),
+        ("qzeros", lambda t: t[:0]),
     ],
 )
 def test_a_part_of_another_shape_or_dtype_is_named(
@@ -108,6 +109,7 @@ def test_a_part_of_another_shape_or_dtype_is_named(
         {"dynamic": ["-:x"]},
         {"dynamic": {"+:.*down.*": {"bits": 8}}},
         {"dynamic": {"-:(": {}}},
+        {"dynamic": {"-:a{99999999999999999999}": {}}},
     ],
 )
 def test_settings_of_another_layout_are_refused(
@@ -176,6 +178,18 @@ def test_groups_that_are_not_there_or_of_another_size_are_refused(
         ArtifactError, match=f"{LINEAR}.g_idx: does not share 64 inputs out to 2 groups of 32"
     ):
         open_artifact(folder).read(f"{LINEAR}.weight")
+
+
+@pytest.mark.parametrize("group_size", [-1, 32])
+def test_a_linear_without_inputs_is_refused(gptq: Assembled, tmp_path: Path, group_size: int) -> None:
+    first = "model.layers.0.mlp.down_proj"  # what is looked at before any other
+
+    def emptied(tensors: Tensors) -> None:
+        for part in ("qweight", "qzeros", "scales", "g_idx"):
+            tensors[f"{first}.{part}"] = tensors[f"{first}.{part}"][:0]
+
+    with pytest.raises(ArtifactError, match=f"{first}.* holds nothing"):
+        open_artifact(changed(gptq, tmp_path, emptied, group_size=group_size))
 
 
 def test_a_linear_that_dynamic_leaves_out_is_refused(gptq: Assembled, tmp_path: Path) -> None:

@@ -32,10 +32,10 @@ REFUSED_BY_GENAI = {
 """What onnxruntime-genai 0.18's builder does not take, with its words: a test fails when it begins to."""
 
 
-REFUSED_BY_GPTQMODEL = {
-    name: "sym=False model with format=FORMAT.GPTQ is only supported if produced by gptqmodel"
-    for name in ("tiny-gptq-asym", "tiny-gptq-8-asym")
-}
+REFUSED_BY_GPTQMODEL = dict.fromkeys(
+    ("tiny-gptq-asym", "tiny-gptq-8-asym"),
+    "sym=False model with format=FORMAT.GPTQ is only supported if produced by gptqmodel",
+)
 """What GPTQModel 7.6 does not take, with its words; AutoGPTQ and ONNX Runtime GenAI read these as we do."""
 
 

@@ -1,6 +1,7 @@
 """What two lists of likeliest tokens say of a KL: at most the truth, and all of it from whole lists."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +12,12 @@ from quantflow.measure.topk import NO_TOKEN, TopK, kl_lower_bound, load_topk, sa
 POSITIONS, VOCABULARY = 40, 50
 
 
-def log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    log_p: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+def log_softmax(logits: NDArray[Any]) -> NDArray[Any]:
+    log_p: NDArray[Any] = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     return log_p
 
 
-def likeliest(log_p: NDArray[np.float64], k: int) -> TopK:
+def likeliest(log_p: NDArray[Any], k: int) -> TopK:
     ids = np.argsort(-log_p, axis=-1)[:, :k]
     return TopK.of(ids.tolist(), np.take_along_axis(log_p, ids, -1).tolist())
 
@@ -41,6 +42,17 @@ def test_the_bound_never_exceeds_the_kl_and_grows_with_the_lists(
         means.append(bound.mean())
     assert means == sorted(means)
     assert means[-1] == pytest.approx(kl.mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("rest_p", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("rest_q", [1e-2, 1e-5, 1e-8, 1e-12])
+def test_rounding_to_float32_does_not_lift_the_bound_above_the_kl(rest_p: float, rest_q: float) -> None:
+    logits = [np.full((1, VOCABULARY), np.log(rest / (VOCABULARY - 1))) for rest in (rest_p, rest_q)]
+    for row in logits:
+        row[0, 0] = 0.0
+    log_p, log_q = map(log_softmax, logits)
+    rounded = [likeliest(log_softmax(row.astype(np.float32)), 1) for row in logits]
+    assert kl_lower_bound(*rounded) <= (np.exp(log_p) * (log_p - log_q)).sum() + 1e-15
 
 
 def test_equal_models_have_a_bound_of_nothing(

@@ -93,7 +93,8 @@ def test_products_of_quantizing_are_those_that_torch_counts(
 ) -> None:
     with counting() as counter:
         states = BlockPass(decoder, ids(), PassProgress(RecordingReporter(progress_folder=tmp_path)))
-        for block in calibrate_blocks(states, decoder.family.units, lambda blocks: None):
+        searched = {fold.unit for fold in decoder.family.folds}
+        for block in calibrate_blocks(states, decoder.family.units, lambda blocks: None, searched):
             quantize_block(block, decoder.family, schemes, stored_as=torch.bfloat16)
     params = QUANTIZE.model_copy(update={"candidates": schemes})
     # The search tries fewer exponents where the best lies at an end of the range.

@@ -236,13 +236,16 @@ def test_damping_that_had_to_be_raised_is_an_event(
     assert "raised (to as much as 0.1)" in found["damping-raised"].message
 
 
-def test_a_weight_that_no_format_can_hold_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", [RTN, AWQ, GPTQ], ids=["rtn", "awq", "gptq"])
+def test_a_weight_that_no_format_can_hold_is_refused_by_name(
+    folder: Path, tmp_path: Path, scheme: Scheme
+) -> None:
     def grow(tensors: dict[str, torch.Tensor]) -> None:
         tensors["model.layers.0.self_attn.v_proj.weight"] *= 1e8
 
     spoil(folder, grow)
     with pytest.raises(QuantizationError, match=r"model\.layers\.0\.qkv: a scale of .* does not fit float16"):
-        run(folder, tmp_path, [RTN])
+        run(folder, tmp_path, [scheme])
 
 
 def test_the_record_is_readable_by_people(folder: Path, tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ def test_group_sizes_divide_the_layers_of_the_model(name: str, widths: tuple[int
         assert isinstance(artifact, HfArtifact) or all(width % artifact.group_size == 0 for width in widths)
 
 
+@pytest.mark.parametrize("name", ["llama13b_awq", "llama8b_gptq", "qwen2.5-7b_awq"])
+def test_recipes_for_release_measure_as_one_serves_and_kl_exactly(name: str) -> None:
+    recipe = load_recipe(next(path for path in RECIPES if path.stem == name))
+    assert recipe.runtime.name == "vllm"
+    assert recipe.gate.kl.runtime == "torch"
+
+
 def test_the_nightly_recipe_has_two_artifacts_of_the_quickstart_s_model() -> None:
     nightly, quickstart = (
         load_recipe(next(path for path in RECIPES if path.stem == name)) for name in ("nightly", "quickstart")

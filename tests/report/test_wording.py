@@ -1,144 +1,87 @@
-"""The verdict in one sentence, and the advice that goes with it."""
+"""Both languages say the same things, in the same places, and say nothing that no page needs."""
+
+import re
+import string
+from pathlib import Path
 
 import pytest
 
+import quantflow.report
 from quantflow.gate.verdict import Verdict
-from quantflow.report.model import Report, Scheme
-from quantflow.report.wording import headline, next_steps, scheme_line
-from tests.report.samples import artifact, criterion, report
+from quantflow.report.html import render_html
+from quantflow.report.wording import LANGUAGES, load_wording
+from tests.report.samples import report
+
+EN, ZH = (load_wording(language) for language in LANGUAGES)
+REPORT = Path(quantflow.report.__file__).parent
 
 
-def advice(shown: Report) -> str:
-    return " ".join(next_steps(shown))
+def places(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
 
 
-@pytest.mark.parametrize(
-    ("verdict", "sentence"),
-    [
-        (Verdict.PASS, "int4-awq passes: every criterion is inside its margin."),
-        (Verdict.FAIL, "int4-awq loses more than the recipe allows."),
-        (Verdict.INCONCLUSIVE, "Not decided: the evidence neither clears int4-awq nor rejects it."),
-        (Verdict.ERROR, "int4-awq could not be judged."),
-    ],
-)
-def test_each_verdict_has_its_sentence(verdict: Verdict, sentence: str) -> None:
-    assert headline(report(verdict, verdict)) == sentence
+def test_both_catalogues_have_the_same_keys() -> None:
+    assert ZH.texts.keys() == EN.texts.keys()
 
 
-@pytest.mark.parametrize(
-    ("verdict", "sentence"),
-    [
-        (Verdict.PASS, "a, b and c pass: every criterion is inside its margin."),
-        (Verdict.FAIL, "a, b and c lose more than the recipe allows."),
-        (Verdict.INCONCLUSIVE, "Not decided: the evidence neither clears a, b and c nor rejects them."),
-        (Verdict.ERROR, "a, b and c could not be judged."),
-    ],
-)
-def test_several_artifacts_are_named_together(verdict: Verdict, sentence: str) -> None:
-    artifacts = tuple(artifact(verdict, name=name) for name in "abc")
-    assert headline(report(verdict, verdict, artifacts=artifacts)) == sentence
+@pytest.mark.parametrize("key", EN.texts)
+def test_both_languages_fill_in_the_same_values(key: str) -> None:
+    assert places(ZH.texts[key]) == places(EN.texts[key])
 
 
-def test_only_artifacts_that_share_the_runs_verdict_are_named() -> None:
-    artifacts = (artifact(Verdict.PASS, name="good"), artifact(Verdict.FAIL, name="bad"))
-    mixed = report(Verdict.PASS, Verdict.FAIL, artifacts=artifacts)
-    assert headline(mixed) == "bad loses more than the recipe allows."
-    assert "Do not ship bad." in advice(mixed)
-    assert "good passed and can ship without the rest." in advice(mixed)
+def test_every_chinese_text_is_chinese() -> None:
+    same = {"page.lang", "criteria.sample", "slices.kl"}
+    untranslated = [
+        key
+        for key, text in ZH.texts.items()
+        if key not in same and not re.search("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef()]", text)
+    ]
+    assert untranslated == []
 
 
-def test_only_a_pass_advises_to_ship() -> None:
-    assert "Ship what is in artifacts/quickstart/int4-awq." in advice(report(Verdict.PASS, Verdict.PASS))
-    for verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.ERROR):
-        steps = next_steps(report(verdict, verdict))
-        assert steps[0].startswith("Do not ship")
-        assert not any(step.startswith("Ship") for step in steps)
+def test_no_text_is_there_that_nothing_says() -> None:
+    code = "".join(path.read_text() for path in REPORT.rglob("*") if path.suffix in (".py", ".j2"))
+    named = set(re.findall(r'"([a-z_]+\.[a-z_.0-9]+)', code))
+    # Keys put together from a beginning and a name of the program's.
+    beginnings = set(re.findall(r'"([a-z_]+\.[a-z_]*)(?:" ~|\{)', code)) | {"criterion.", "metric."}
+    unsaid = [
+        key
+        for key in EN.texts
+        if key not in named
+        and key.rpartition(".")[0] not in named  # one and other
+        and not any(key.startswith(beginning) for beginning in beginnings)
+        and not key.endswith(".title")
+    ]
+    assert unsaid == []
 
 
-def test_a_pass_with_events_advises_to_read_them_first() -> None:
-    passed = report(Verdict.PASS, Verdict.PASS)
-    assert next_steps(passed)[0].startswith("Read the 2 events below")
-    assert next_steps(passed.model_copy(update={"events": passed.events[:1]}))[0].startswith(
-        "Read the 1 event below"
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_a_chinese_page_has_the_figures_of_the_english_one(verdict: Verdict) -> None:
+    shown = report(verdict, verdict)
+    english, chinese = (
+        re.findall(
+            r"[+−]?\d[\d,]*\.?\d+", re.sub("<(style|script)>.*?</\\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+        )
+        for page in (render_html(shown), render_html(shown.model_copy(update={"language": "zh"})))
     )
-    assert "event" not in advice(passed.model_copy(update={"events": ()}))
+    assert {f for f in english if len(f) > 4} - {f for f in chinese if len(f) > 4} == set()
+    assert 'lang="zh-Hans"' in render_html(shown.model_copy(update={"language": "zh"}))
 
 
-def test_a_fail_advises_a_smaller_group_with_its_cost_and_names_the_margin_that_was_missed() -> None:
-    text = advice(report(Verdict.PASS, Verdict.FAIL))
-    # An fp16 scale and a 4-bit zero point a group: 20/32 − 20/64 bits.
-    assert (
-        "Try group_size 32 instead of 64 for int4-awq: finer scales, for 0.31 bits more per weight." in text
-    )
-    assert "gate.kl.max_mean" in text and "gate.perplexity.max_increase" not in text
+def test_names_in_a_row_have_one_and_before_the_last() -> None:
+    assert EN.joined(["a"]) == "a"
+    assert EN.joined(["a", "b", "c"]) == "a, b and c"
+    assert ZH.joined(["a", "b", "c"]) == "a、b和c"
 
 
-def test_the_smallest_group_is_not_advised_to_shrink() -> None:
-    smallest = artifact(Verdict.FAIL, scheme=Scheme(method="awq", bits=4, group_size=32))
-    assert "group_size" not in advice(report(Verdict.FAIL, Verdict.FAIL, artifacts=(smallest,)))
+def test_one_thing_is_not_several() -> None:
+    assert EN.counted("sample.documents", 1, "1") == "1 document"
+    assert EN.counted("sample.documents", 48, "48") == "48 documents"
 
 
-def test_inconclusive_says_how_many_documents_would_decide_and_how_many_that_is_in_all() -> None:
-    text = advice(report(Verdict.INCONCLUSIVE, Verdict.PASS))
-    # 60 of 240 documents are in evaluation, so 412 there are 4 × 412 in all.
-    assert "about 412 evaluation documents would decide it, 60 were measured" in text
-    assert "with 25.0 % of documents in evaluation, that is about 1,648 in all." in text
+def test_values_are_filled_in_as_they_are() -> None:
+    assert EN("page.scrollable", what="{page} %s {0}") == "{page} %s {0}, scrollable"
 
 
-def test_too_few_documents_advise_at_least_thirty() -> None:
-    few = criterion("kl", Verdict.INCONCLUSIVE, n_clusters=12, needed_clusters=None)
-    text = advice(report(Verdict.PASS, Verdict.INCONCLUSIVE, criteria=(few,), data=None))
-    assert "about 30 evaluation documents would decide it, 12 were measured." in text
-
-
-def test_an_effect_on_the_margin_is_not_promised_to_be_decided_by_text() -> None:
-    equal = criterion("kl", Verdict.INCONCLUSIVE, needed_clusters=None)
-    text = advice(report(Verdict.PASS, Verdict.INCONCLUSIVE, criteria=(equal,)))
-    assert "no amount of text decides" in text
-    assert "Add text" not in text
-
-
-def test_criteria_that_do_not_count_give_no_advice() -> None:
-    optional = criterion("kl", Verdict.INCONCLUSIVE, required=False, needed_clusters=9999)
-    required = criterion("perplexity", Verdict.INCONCLUSIVE)
-    text = advice(report(Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE, criteria=(required, optional)))
-    assert "412" in text and "9,999" not in text
-
-
-def test_an_error_without_any_artifact_still_has_a_sentence() -> None:
-    assert headline(report(Verdict.ERROR, Verdict.ERROR, artifacts=())) == "The run could not be judged."
-
-
-def test_a_group_of_a_whole_row_is_advised_the_largest_size() -> None:
-    row = artifact(Verdict.FAIL, scheme=Scheme(method="gptq", bits=3, group_size=-1, symmetric=True))
-    text = advice(report(Verdict.FAIL, Verdict.FAIL, artifacts=(row,)))
-    # A scale and a 3-bit zero point for 128 weights instead of for a row: 19/128 bits.
-    assert "Try group_size 128 instead of -1 for int4-awq: finer scales, for 0.15 bits more" in text
-
-
-def test_other_widths_and_methods_do_not_count_as_tried() -> None:
-    two = (
-        artifact(Verdict.FAIL, name="a", scheme=Scheme(method="gptq", bits=4, group_size=64)),
-        artifact(Verdict.FAIL, name="b", scheme=Scheme(method="gptq", bits=8, group_size=32)),
-    )
-    assert "Try group_size 32 instead of 64 for a" in advice(
-        report(Verdict.FAIL, Verdict.FAIL, artifacts=two)
-    )
-
-
-@pytest.mark.parametrize(
-    ("scheme", "line"),
-    [
-        (Scheme(bits=16, dtype="float16"), "float16, not quantized"),
-        (
-            Scheme(method="awq", bits=4, group_size=64, symmetric=False),
-            "awq, 4 bits, groups of 64, asymmetric",
-        ),
-        (
-            Scheme(method="gptq", bits=3, group_size=-1, symmetric=True, desc_act=True),
-            "gptq, 3 bits, one group a row, symmetric, columns by descending activation",
-        ),
-    ],
-)
-def test_a_scheme_is_said_in_words(scheme: Scheme, line: str) -> None:
-    assert scheme_line(scheme) == line
+def test_a_name_without_a_word_stands_for_itself() -> None:
+    assert EN.named("metric", "gsm8k_exact_match") == "gsm8k_exact_match"

@@ -1,12 +1,10 @@
-"""Geometry of the report's drawings, in the units of each drawing's own view box."""
+"""A criterion's interval drawn against its margin."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quantflow.data.documents import SplitAccounting
-from quantflow.gate.criteria import CriterionResult
-from quantflow.report.figures import count, margin, size
-from quantflow.report.measures import BYTES, MORE_IS_BETTER, RELATIVE, show_change
+from quantflow.gate.result import CriterionResult
+from quantflow.report.measures import MORE_IS_BETTER, show_change, show_margin
+from quantflow.report.wording import Wording
 
 WIDTH = 320.0
 _PADDING = 14.0  # keeps end caps and the point inside the drawing
@@ -43,14 +41,7 @@ class IntervalChart:
     description: str
 
 
-def show_margin(criterion: CriterionResult) -> str:
-    """A criterion's margin, with as many digits as it was given with."""
-    if criterion.metric in BYTES and criterion.metric not in RELATIVE:
-        return size(round(criterion.margin))
-    return margin(criterion.margin, relative=criterion.metric in RELATIVE)
-
-
-def interval_chart(criterion: CriterionResult) -> IntervalChart | None:
+def interval_chart(criterion: CriterionResult, words: Wording) -> IntervalChart | None:
     """Lay out a criterion's change, interval and margin; None where nothing was measured."""
     delta, low, high = criterion.delta, criterion.ci_low, criterion.ci_high
     if delta is None:
@@ -63,9 +54,11 @@ def interval_chart(criterion: CriterionResult) -> IntervalChart | None:
     def x(value: float) -> float:
         return round(_PADDING + (sign * value - left) * scale, 2)
 
-    words = f"change {show_change(criterion, delta)}"
+    said = words("criteria.words", delta=show_change(criterion, delta))
     if low is not None and high is not None:
-        words += f", 90 % interval {show_change(criterion, low)} to {show_change(criterion, high)}"
+        ends = {"low": show_change(criterion, low), "high": show_change(criterion, high)}
+        said += words("criteria.words_interval", **ends)
+    said += words("criteria.words_margin", margin=show_margin(criterion))
     at_margin = x(criterion.margin)
     anchor = "start" if at_margin < _LABEL_ROOM else "end" if at_margin > WIDTH - _LABEL_ROOM else "middle"
     return IntervalChart(
@@ -78,49 +71,5 @@ def interval_chart(criterion: CriterionResult) -> IntervalChart | None:
         low=None if low is None else x(low),
         high=None if high is None else x(high),
         margin_label=show_margin(criterion),
-        description=f"{words}, margin {show_margin(criterion)}",
+        description=said,
     )
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A piece of a bar that is 100 wide.
-
-    Attributes:
-        kind: Names its colour.
-        start: Where it begins.
-        width: How wide it is.
-        label: It in words.
-    """
-
-    kind: str
-    start: float
-    width: float
-    label: str
-
-
-TOKEN_FATES = (
-    ("used", "in windows"),
-    ("undrawn", "in whole windows beyond those asked for"),
-    ("incomplete", "left after the last whole window"),
-    ("too_short", "in windows too short to score"),
-    ("duplicate", "in copies of other documents"),
-)
-
-
-def token_bar(split: SplitAccounting) -> list[Segment]:
-    """What became of a split's tokens, as one bar."""
-    total = split.total.tokens_read
-    fates = [(kind, words, getattr(split.total, f"tokens_{kind}")) for kind, words in TOKEN_FATES]
-    return _stack([(kind, tokens, f"{count(tokens)} tokens {words}") for kind, words, tokens in fates], total)
-
-
-def _stack(parts: Sequence[tuple[str, int, str]], total: int) -> list[Segment]:
-    segments: list[Segment] = []
-    start = 0.0
-    for kind, amount, label in parts:
-        if amount > 0:
-            width = round(100 * amount / total, 3)
-            segments.append(Segment(kind, round(start, 3), width, label))
-            start += width
-    return segments

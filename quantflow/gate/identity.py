@@ -1,0 +1,173 @@
+"""The criterion of identity: tokenizer, template and settings around the weights are the baseline's."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from quantflow.errors import ArtifactError
+from quantflow.gate.result import CriterionResult
+from quantflow.gate.verdict import Verdict
+
+NAME, METRIC = "identity", "differences"
+# What generation goes by, with what transformers takes where nothing is said.
+GENERATION_DEFAULTS: Mapping[str, Any] = {
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+    "do_sample": False,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+}
+# Those that config.json says where generation_config.json does not.
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "sliding_window")
+TOKENIZER_KEYS = (
+    "add_bos_token",
+    "add_eos_token",
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "pad_token",
+    "clean_up_tokenization_spaces",
+    "model_max_length",
+)
+# State that a tokenizer was saved in, not what it does to a text.
+TOKENIZER_STATE = ("truncation", "padding")
+_LONGEST = 60
+
+
+def differences(baseline: Path, artifact: Path) -> dict[str, str]:
+    """What of an artifact is not the baseline's: aspect → how it differs, a phrase.
+
+    Files are compared by what they say, not by how it is written.
+
+    Args:
+        baseline: Folder of the lossless model.
+        artifact: Folder of the artifact.
+
+    Raises:
+        ArtifactError: A file of either is no JSON.
+    """
+    aspects: Mapping[str, Callable[[Path], Mapping[str, Any]]] = {
+        "tokenizer": _tokenizer,
+        "chat template": lambda folder: {"chat template": _chat_template(folder)},
+        "generation config": _generation,
+        "vocabulary": lambda folder: {"vocab_size": _text_config(folder).get("vocab_size")},
+        "context length": _context,
+    }
+    found = {}
+    for aspect, read in aspects.items():
+        before, after = read(baseline), read(artifact)
+        other = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+        if other:
+            found[aspect] = ", ".join(f"{key} {_told(before.get(key), after.get(key))}" for key in other)
+    return found
+
+
+def identity_criterion(artifact: str, found: Mapping[str, str], *, required: bool) -> CriterionResult:
+    """Judge what `differences` found.
+
+    Args:
+        artifact: Name of the artifact.
+        found: What differs.
+        required: Whether the artifact's verdict depends on it.
+    """
+    same = "Tokenizer, chat template, generation config, vocabulary and context length are the baseline's."
+    told = "; ".join(f"{aspect}: {how}" for aspect, how in found.items())
+    return CriterionResult(
+        artifact=artifact,
+        name=NAME,
+        metric=METRIC,
+        value=float(len(found)),
+        delta=float(len(found)),
+        margin=0.0,
+        n=5,
+        verdict=Verdict.FAIL if found else Verdict.PASS,
+        required=required,
+        reason=f"Not the baseline's are: {told}." if found else same,
+    )
+
+
+def _tokenizer(folder: Path) -> Mapping[str, Any]:
+    whole = {k: v for k, v in _read(folder / "tokenizer.json").items() if k not in TOKENIZER_STATE}
+    model = whole.pop("model", None)
+    vocabulary, rest = {}, {}
+    if isinstance(model, dict):
+        vocabulary = model.pop("vocab", {})
+        rest = {**model, "merges": [_merge(m) for m in model.get("merges", ())]}
+    settings = _read(folder / "tokenizer_config.json")
+    return {
+        "vocabulary": vocabulary,
+        "model": rest,
+        **whole,
+        **{key: _token(settings[key]) for key in TOKENIZER_KEYS if key in settings},
+    }
+
+
+def _merge(merge: object) -> str:
+    return merge if isinstance(merge, str) else " ".join(merge) if isinstance(merge, list) else str(merge)
+
+
+def _token(value: Any) -> Any:
+    return value.get("content") if isinstance(value, dict) else value
+
+
+def _chat_template(folder: Path) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8").strip()
+    own = _read(folder / "tokenizer_config.json").get("chat_template")
+    return own.strip() if isinstance(own, str) else None if own is None else json.dumps(own, sort_keys=True)
+
+
+def _generation(folder: Path) -> Mapping[str, Any]:
+    said, config = _read(folder / "generation_config.json"), _text_config(folder)
+    fallback = {key: config.get(key) for key in TOKEN_IDS}
+    found = {
+        key: said[key] if said.get(key) is not None else fallback.get(key, default)
+        for key, default in GENERATION_DEFAULTS.items()
+    }
+    ends = found["eos_token_id"]
+    return {**found, "eos_token_id": sorted(ends) if isinstance(ends, list) else [ends]}
+
+
+def _context(folder: Path) -> Mapping[str, Any]:
+    config = _text_config(folder)
+    # transformers 5 writes rope_parameters where older ones write rope_theta and rope_scaling.
+    rope = config.get("rope_parameters") or {
+        "rope_theta": config.get("rope_theta"),
+        **(config.get("rope_scaling") or {}),
+    }
+    stated = {
+        ("rope_type" if key == "type" else key): value for key, value in rope.items() if value is not None
+    }
+    return {**{key: config.get(key) for key in CONTEXT_KEYS}, "rope": {"rope_type": "default", **stated}}
+
+
+def _text_config(folder: Path) -> dict[str, Any]:
+    config = _read(folder / "config.json")
+    inner = config.get("text_config")
+    return inner if isinstance(inner, dict) else config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """An object of JSON; empty where there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as cause:
+        raise ArtifactError(f"{path.name} is no JSON", where=str(path)) from cause
+    if not isinstance(content, dict):
+        raise ArtifactError(f"{path.name} is not a JSON object", where=str(path))
+    return content
+
+
+def _told(before: Any, after: Any) -> str:
+    short = [json.dumps(value, ensure_ascii=False) for value in (before, after)]
+    if any(len(text) > _LONGEST for text in short):
+        return "is another one"
+    return f"is {short[1]} instead of {short[0]}"

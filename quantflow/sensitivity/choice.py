@@ -1,0 +1,35 @@
+"""What is chosen by scores, as a function of them: for finding out which scores decide."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from quantflow.sensitivity.assign import Choice, Limits, by_budget, by_threshold, top_k
+from quantflow.sensitivity.ladder import UnitLadder
+from quantflow.sensitivity.params import ChoiceParams
+from quantflow.sensitivity.settle import Choose, Scores
+
+
+def choice_by(params: ChoiceParams, units: Sequence[UnitLadder]) -> Choose:
+    """The assignment of an artifact as a function of the scores.
+
+    Args:
+        params: How it chooses.
+        units: Its units, with whatever scores.
+    """
+
+    def choose(scores: Scores) -> Choice:
+        scored = [_with_scores(unit, scores) for unit in units]
+        if params.threshold is not None:
+            return by_threshold(scored, params.threshold)
+        if params.top_k is not None:
+            return top_k(scored, params.top_k)
+        return by_budget(scored, Limits(spared=int(params.max_spared * sum(u.weights for u in units))))
+
+    return choose
+
+
+def _with_scores(unit: UnitLadder, scores: Scores) -> UnitLadder:
+    rungs = tuple(
+        replace(rung, kl=max(0.0, scores.get((unit.unit, rung.precision), rung.kl))) for rung in unit.rungs
+    )
+    return replace(unit, rungs=rungs)

@@ -1,0 +1,58 @@
+"""What the scan stage needs to know."""
+
+from typing import Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from quantflow.pipeline.stage import StageParams
+from quantflow.quantize.params import Scheme
+from quantflow.sensitivity.record import ScanMethod
+
+DEFAULT_TOKENS = 4096
+"""Eight windows' worth: on SmolLM2-135M the order of units hardly changes with more."""
+
+
+class ChoiceParams(StageParams):
+    """What an artifact does with the scores, as far as it decides which of them have to be exact.
+
+    Attributes:
+        precisions: Ids of the schemes that a unit may get, the artifact's own first; then comes the source's
+            dtype.
+        policy: How units are chosen.
+        max_spared: Of `budget`: most weights that may be spared, of those that the artifact would quantize.
+        threshold: Of `threshold`: KL above which a unit is spared, nats per token.
+        top_k: Of `top_k`: how many units are spared.
+    """
+
+    precisions: tuple[str, ...] = Field(min_length=1)
+    policy: Literal["budget", "threshold", "top_k"] = "budget"
+    max_spared: float = Field(default=0.1, ge=0, le=1)
+    threshold: float | None = Field(default=None, ge=0)
+    top_k: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _has_its_number(self) -> Self:
+        given = {"threshold": self.threshold, "top_k": self.top_k}
+        if any((value is not None) != (policy == self.policy) for policy, value in given.items()):
+            raise ValueError(f"policy {self.policy} does not go with {given}")
+        return self
+
+
+class ScanParams(StageParams):
+    """Parameters of the scan stage.
+
+    Attributes:
+        precisions: The schemes whose codes are swapped in; the quantize stage has made them.
+        method: How units are scored.
+        tokens: Calibration tokens to scan on, about; and as many selection tokens.
+        choices: What the scores are for, which `auto` goes by.
+        device: `cpu` or `cuda`.
+        batch_tokens: Tokens that pass a block at once, at most (at least one window does).
+    """
+
+    precisions: tuple[Scheme, ...] = Field(min_length=1)
+    method: ScanMethod = "auto"
+    tokens: PositiveInt = DEFAULT_TOKENS
+    choices: tuple[ChoiceParams, ...]
+    device: Literal["cpu", "cuda"]
+    batch_tokens: PositiveInt

@@ -1,0 +1,124 @@
+"""The scan stage: what quantizing each unit alone costs, in every precision that there are codes of."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from quantflow.data.windows import CALIBRATION_FILE, SELECTION_FILE, load_windows
+from quantflow.errors import DataError
+from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.units import units_of
+from quantflow.model.weights import SafetensorsReader
+from quantflow.pipeline.events import Reporter
+from quantflow.pipeline.part import PartReporter
+from quantflow.sensitivity.boundaries import Boundaries
+from quantflow.sensitivity.choice import choice_by
+from quantflow.sensitivity.controls import found_controls, report_controls
+from quantflow.sensitivity.ladder import ladders
+from quantflow.sensitivity.methods import Ground, Scored, activation, auto, exact, fisher
+from quantflow.sensitivity.params import ScanParams
+from quantflow.sensitivity.record import ScanMethod, ScanRecord, save_scan
+from quantflow.sensitivity.scores import UnitSize, unit_scores
+from quantflow.sensitivity.swap import StoredCodes
+from quantflow.sensitivity.text import ScanText, scan_text
+from quantflow.source.checkpoint import load_checkpoint
+
+
+def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
+    """Score every unit on calibration text, and confirm the scores on selection text; write scan.json.
+
+    Args:
+        params: Precisions, method, tokens, and what the scores are for.
+        inputs: Finished outputs of `source`, `data` and, as `codes`, `quantize`.
+        output: Where to write.
+        reporter: Receives progress and events.
+
+    Raises:
+        DataError: There is too little calibration text.
+        SourceError: The lossless model overflows on it.
+        QuantizationError: With a unit swapped, the model overflows.
+    """
+    checkpoint = load_checkpoint(inputs["source"])
+    reader = SafetensorsReader(checkpoint.folder)
+    decoder = StreamedDecoder(checkpoint.folder, reader, params.device)
+    codes = {scheme.id: StoredCodes(inputs["codes"], scheme, decoder.family) for scheme in params.precisions}
+    text = scan_text(load_windows(inputs["data"] / CALIBRATION_FILE), params.tokens, params.batch_tokens)
+    if text is None:
+        raise DataError(
+            "there are fewer than two calibration windows to scan on",
+            where="data.calibration.windows",
+            hint="The scan compares two halves of the text: ask for more windows, or give more text.",
+        )
+    scanned = _ground(decoder, codes, text, PartReporter(reporter, "calibration"))
+    sizes = _sizes(decoder, reader)
+    scored = _score(params, scanned, sizes, checkpoint.half_dtype)
+    held_out = scan_text(load_windows(inputs["data"] / SELECTION_FILE), params.tokens, params.batch_tokens)
+    confirmation = None
+    if held_out is not None:
+        other = _ground(decoder, codes, held_out, PartReporter(reporter, "selection"))
+        confirmation = fisher(other, "Confirming on selection text")
+    record = _record(params.method, scored, text, sizes)
+    if confirmation is not None and held_out is not None:
+        record = _record(params.method, scored, text, sizes, confirmation).model_copy(
+            update={
+                "selection_tokens": held_out.tokens,
+                "selection_forwards": sum(confirmation.measured.forwards.values()),
+            }
+        )
+    report_controls(record, reporter)
+    save_scan(output, record)
+
+
+def _ground(
+    decoder: StreamedDecoder, codes: Mapping[str, StoredCodes], text: ScanText, part: PartReporter
+) -> Ground:
+    boundaries = Boundaries(decoder, text, part)
+    boundaries.fill(part, "Running the lossless model")
+    return Ground(boundaries, codes, part)
+
+
+def _score(params: ScanParams, ground: Ground, sizes: Mapping[str, UnitSize], source: str) -> Scored:
+    if params.method == "exact":
+        return exact(ground)
+    if params.method == "activation":
+        return activation(ground)
+    estimated = fisher(ground)
+    if params.method == "fisher":
+        return estimated
+    draft = _record("fisher", estimated, ground.boundaries.text, sizes)
+    return auto(
+        ground,
+        estimated,
+        [choice_by(choice, ladders(draft, choice.precisions, source)) for choice in params.choices],
+    )
+
+
+def _record(
+    method: ScanMethod,
+    scored: Scored,
+    text: ScanText,
+    sizes: Mapping[str, UnitSize],
+    confirmation: Scored | None = None,
+) -> ScanRecord:
+    scores = unit_scores(
+        scored.found, sizes, scored.measured.sizes, {} if confirmation is None else confirmation.found
+    )
+    return ScanRecord(
+        method=method,
+        precisions=tuple(dict.fromkeys(score.precision for score in scores)),
+        scores=scores,
+        controls=found_controls(scored, scores, text),
+        forwards=sum(scored.measured.forwards.values()),
+        cost_by_step=scored.measured.forwards,
+        tokens=text.tokens,
+        settled=scored.settled,
+    )
+
+
+def _sizes(decoder: StreamedDecoder, reader: SafetensorsReader) -> dict[str, UnitSize]:
+    units = units_of(decoder.family, decoder.num_blocks)
+    specs = {unit: [reader.spec(f"{name}.weight") for name in linears] for unit, linears in units.items()}
+    return {
+        unit: UnitSize(sum(math.prod(spec.shape) for spec in own), sum(spec.bytes for spec in own))
+        for unit, own in specs.items()
+    }

@@ -1,0 +1,77 @@
+"""`quantflow scan`: a recipe's scores without its artifacts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantflow.commands.scan import show
+from quantflow.errors import RecipeError
+from quantflow.pipeline.scanning import scan_recipe
+from quantflow.recipe.load import load_recipe
+from quantflow.sensitivity.record import ScanRecord
+from tests.tiny_run import write_recipe
+
+
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> tuple[Path, ScanRecord]:
+    folder = tmp_path_factory.mktemp("scan-run")
+    recipe = load_recipe(write_recipe(folder, tiny_llama))
+    return folder, scan_recipe(recipe, folder=folder).record
+
+
+def test_a_recipe_is_scanned_in_the_schemes_of_its_artifacts_and_none_is_written(
+    scanned: tuple[Path, ScanRecord],
+) -> None:
+    folder, record = scanned
+    assert record.precisions == ("awq-w4-g32-asym",)
+    assert len(record.scores) == 12
+    assert record.selection_tokens > 0
+    assert not (folder / "artifacts").exists()
+    kinds = {path.name for path in (folder / ".quantflow" / "store").iterdir()}
+    assert "scan" in kinds
+    assert "baseline" not in kinds
+
+
+def test_a_second_scan_is_answered_from_the_store(
+    scanned: tuple[Path, ScanRecord], tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, record = scanned
+
+    def forbidden(*args: Any) -> None:
+        raise AssertionError("it was computed again")
+
+    monkeypatch.setattr("quantflow.sensitivity.scan.run", forbidden)
+    assert scan_recipe(load_recipe(folder / "tiny.yaml"), folder=folder).record == record
+
+
+def test_a_recipe_that_quantizes_nothing_is_refused(tmp_path: Path, tiny_llama: Path) -> None:
+    recipe = load_recipe(
+        write_recipe(tmp_path, tiny_llama), ("artifacts=[{name: same, format: hf, dtype: bfloat16}]",)
+    )
+    with pytest.raises(RecipeError, match="nothing to scan"):
+        scan_recipe(recipe, folder=tmp_path)
+
+
+def test_units_are_shown_the_dearest_first_with_what_sparing_them_takes(
+    scanned: tuple[Path, ScanRecord], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, record = scanned
+    show(record, 3)
+    shown = capsys.readouterr().out
+    ranked = sorted(record.scores, key=lambda score: -score.kl)
+    places = [shown.index(score.unit) for score in ranked[:3]]
+    assert places == sorted(places)
+    assert ranked[3].unit not in shown
+    assert "and 9 more" in shown
+    assert f"{record.forwards:.1f} forwards over {record.tokens} calibration tokens" in shown
+    assert "two halves of the text" in shown
+    show(record, None)
+    everything = capsys.readouterr().out
+    assert all(score.unit in everything for score in ranked)
+
+
+def test_the_record_is_json_that_reads_back(scanned: tuple[Path, ScanRecord]) -> None:
+    _, record = scanned
+    assert ScanRecord.model_validate(json.loads(record.model_dump_json())) == record
