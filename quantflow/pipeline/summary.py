@@ -28,6 +28,7 @@ from quantflow.recipe.artifacts import Artifact, HfArtifact, ImportArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.release.artifact_check import artifact_digest
+from quantflow.remedies.record import load_remedy_record
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.source.checkpoint import load_checkpoint
 from quantflow.tasks.record import load_tasks
@@ -137,7 +138,9 @@ def _artifact(
     recipe: Recipe, artifact: Artifact, outcomes: Outcomes, gate: GateResult | None
 ) -> ArtifactReport:
     assembled = outcomes[f"assemble:{artifact.name}"].stored
-    yardstick, refined = (_stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine"))
+    yardstick, refined, remedied = (
+        _stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine", "remedy")
+    )
     assembly = load_assembly(assembled.folder) if assembled else None
     return ArtifactReport(
         name=artifact.name,
@@ -151,6 +154,7 @@ def _artifact(
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
+        remedies=load_remedy_record(remedied.folder) if remedied else None,
     )
 
 
