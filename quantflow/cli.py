@@ -40,6 +40,7 @@ from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
 from quantflow.report.terminal import criteria_view, verdict_line
 from quantflow.report.terminal_data import data_view
+from quantflow.report.terminal_spared import spared_view
 from quantflow.report.write import report_json
 
 ERROR_EXIT = 2
@@ -274,6 +275,9 @@ def _show(result: RunResult, *, quiet: bool) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     if not quiet and result.report.data is not None:
         console.print(data_view(result.report.data.accounting, console.width))
+    spared = None if quiet else spared_view(result.report, console.width)
+    if spared is not None:
+        console.print(spared)
     if not quiet and result.report.criteria:
         console.print(criteria_view(result.report, console.width))
     if result.verified:

@@ -17,6 +17,7 @@ from quantflow.gate.bound import kl_bound_criterion
 from quantflow.gate.decide import error
 from quantflow.gate.holm import corrected, several_failures
 from quantflow.gate.kl import MEAN, P99, TOP1, kl_criterion, kl_p99_criterion, top1_criterion
+from quantflow.gate.lossless import find_level, level_criterion
 from quantflow.gate.pairing import pairing_problem
 from quantflow.gate.params import GateParams
 from quantflow.gate.perplexity import PERPLEXITY, perplexity_criterion
@@ -27,6 +28,7 @@ from quantflow.gate.verdict import Verdict, combine
 from quantflow.inspection.record import load_inspection
 from quantflow.measure.batches import scored_targets
 from quantflow.measure.measurement import Samples, load_samples
+from quantflow.measure.noise_floor import NoiseFloor, load_noise
 from quantflow.measure.serving import load_serving
 from quantflow.pipeline.events import Reporter
 
@@ -59,8 +61,8 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     Args:
         params: The artifact's name and margins.
         inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` where KL was measured
-            in another runtime, of `speed` where serving is judged, and those that `asked_criteria`
-            and `against_criteria` name.
+            in another runtime, of `noise` where the baseline was run twice, of `speed` where serving is judged,
+            and those that `asked_criteria` and `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
@@ -81,6 +83,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             baseline=load_samples(inputs["baseline"]),
             measured=load_samples(inputs["measure"]),
             kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
+            noise=load_noise(inputs["noise"]) if "noise" in inputs else None,
             others=(
                 *(
                     ()
@@ -108,6 +111,7 @@ def judge(
     measured: Samples,
     kl_measured: Samples | None = None,
     others: Sequence[CriterionResult] = (),
+    noise: NoiseFloor | None = None,
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
@@ -118,6 +122,7 @@ def judge(
         measured: Samples of the artifact.
         kl_measured: Samples of the artifact to take KL from, where `measured` has none.
         others: Results of criteria that are judged by other evidence than these samples.
+        noise: What the baseline says of itself, run another way; None where it was not measured.
     """
     sampled = [baseline, measured, *([kl_measured] if kl_measured is not None else [])]
     problem = pairing_problem(asked.document, asked.target, sampled)
@@ -133,9 +138,27 @@ def judge(
             *_perplexity(params, before, after, slice_of),
             *_kl(params, for_kl, slice_of),
         )
-    criteria = corrected((*criteria, *others))
+    criteria = (*criteria, *others)
+    lossless = None
+    if problem is None:
+        lossless = find_level(summarise(criteria)[0], before, _with_kl(after, for_kl), noise)
+        if params.require is not None:
+            criteria = (*criteria, level_criterion(params.artifact, lossless, params.require))
+    criteria = tuple(_above_noise(criterion, noise) for criterion in corrected(criteria))
     verdict, reason = summarise(criteria)
-    return GateResult(artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason)
+    return GateResult(
+        artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason, lossless=lossless
+    )
+
+
+def _with_kl(measured: Samples, for_kl: Samples) -> Samples:
+    """Samples whose logits are compared: those of the runtime that the exact KL is from."""
+    return measured if measured.kl is not None else replace(measured, kl=for_kl.kl)
+
+
+def _above_noise(criterion: CriterionResult, noise: NoiseFloor | None) -> CriterionResult:
+    floor = None if noise is None else noise.of_metric(criterion.metric)
+    return criterion if floor is None else criterion.model_copy(update={"noise_floor": floor})
 
 
 def _perplexity(

@@ -5,15 +5,23 @@ from pathlib import Path
 
 from quantflow.formats.params import AssembleParams, ExportParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.params import BaselineParams, MeasureParams, ServedParams, YardstickParams
+from quantflow.measure.params import (
+    BaselineParams,
+    MeasureParams,
+    NoiseParams,
+    ServedParams,
+    YardstickParams,
+)
 from quantflow.pipeline.against import against_stages
 from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
+from quantflow.pipeline.assigning import assigning_stages, keeps, selection_baseline
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.importing import import_stage
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.scan_stage import scan_stage
 from quantflow.pipeline.serving import (
     memory_margins,
     served_params,
@@ -32,9 +40,14 @@ from quantflow.recipe.artifacts import (
 )
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
+from quantflow.recipe.spared import assigns
 from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
+from quantflow.sensitivity.kept import ASSIGNMENT
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
+
+NOISE_WINDOWS = 16
+"""Evaluation windows that the baseline is run on again: the floor's size is wanted, not its last digit."""
 
 KL_MARK = "-kl"
 """In the names of stages that measure KL where the recipe's runtime gives a lower bound only."""
@@ -60,11 +73,13 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     ]
     where = _measured_in(recipe, machine)[0]
     params = where.params or MeasureParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens)
+    scan = scan_stage(recipe, machine) if assigns(recipe) else None
     return (
         *_shared_stages(recipe, machine, digests),
         *asked_stages(recipe, machine, digests),
         *against_stages(recipe, machine, digests, where.runtime, params),
         *_quantizing_stages(recipe, machine),
+        *([scan] if scan is not None else []),
         *own,
     )
 
@@ -94,6 +109,8 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                     "data.calibration.length": data.calibration.length,
                     "data.evaluation.length": data.evaluation.length,
                 },
+                keep=recipe.sensitivity.keep if recipe.sensitivity else (),
+                force=recipe.sensitivity.force if recipe.sensitivity else (),
             ),
             inputs={"source": "source"},
         ),
@@ -121,6 +138,19 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                 resumable=where.runtime is TORCH,
             )
             for where in _measured_in(recipe, machine)
+        ),
+        *([selection_baseline(recipe, machine)] if assigns(recipe) else []),
+        *(
+            Stage(
+                name="noise",
+                function="quantflow.measure.noise:run",
+                params=NoiseParams(device=machine.device, batch_tokens=batch_tokens, windows=NOISE_WINDOWS),
+                inputs={"source": "source", "data": "data", "baseline": f"baseline{where.mark}"},
+                on_device=True,
+                resumable=True,
+            )
+            for where in _measured_in(recipe, machine)
+            if where.runtime is TORCH
         ),
     )
 
@@ -156,6 +186,8 @@ def _artifact_stages(
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
     if len(_measured_in(recipe, machine)) > 1:
         inputs["kl"] = f"measure{KL_MARK}:{name}"
+    if any(where.runtime is TORCH for where in _measured_in(recipe, machine)):
+        inputs["noise"] = "noise"
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
     inputs |= asked_inputs(recipe, name)
@@ -231,17 +263,19 @@ def _making_stages(
         )
         return (export,)
     scheme, refines = scheme_of(artifact), isinstance(artifact, GptqArtifact) and artifact.refines
+    keep, choosing = keeps(recipe, artifact), assigning_stages(recipe, artifact, machine)
+    assigned = {ASSIGNMENT: choosing[-1].name} if choosing else {}
     refine = Stage(
         name=f"refine:{name}",
         function="quantflow.quantize.refine:run",
         params=RefineParams(
             scheme=scheme,
-            keep=artifact.keep,
+            keep=keep,
             device=machine.device,
             calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
             batch_tokens=batch_tokens,
         ),
-        inputs={"source": "source", "data": "data", "codes": "quantize"},
+        inputs={"source": "source", "data": "data", "codes": "quantize", **assigned},
         on_device=True,
         artifact=name,
         resumable=True,
@@ -249,8 +283,14 @@ def _making_stages(
     assemble = Stage(
         name=f"assemble:{name}",
         function="quantflow.formats.assemble:run",
-        params=AssembleParams(name=name, format=artifact.format, scheme=scheme, keep=artifact.keep),
-        inputs={"source": "source", "codes": refine.name if refines else "quantize"},
+        params=AssembleParams(
+            name=name,
+            format=artifact.format,
+            scheme=scheme,
+            keep=keep,
+            written=bool(assigned) and not refines,
+        ),
+        inputs={"source": "source", "codes": refine.name if refines else "quantize", **assigned},
         artifact=name,
     )
     mark = next((where.mark for where in _measured_in(recipe, machine) if where.runtime is TORCH), None)
@@ -261,16 +301,17 @@ def _making_stages(
             bits=scheme.bits,
             group_size=scheme.group_size,
             symmetric=scheme.symmetric,
-            keep=artifact.keep,
+            keep=keep,
             device=machine.device,
             batch_tokens=batch_tokens,
         ),
-        inputs={"source": "source", "data": "data", "baseline": f"baseline{mark}"},
+        inputs={"source": "source", "data": "data", "baseline": f"baseline{mark}", **assigned},
         on_device=True,
         artifact=name,
         resumable=True,
     )
     return (
+        *choosing,
         *((refine,) if refines else ()),
         assemble,
         # Rounding to nearest is its own yardstick; codes without an artifact can be run in torch only.

@@ -2,19 +2,23 @@
 
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.recipe.artifacts import is_quantized_here
+from quantflow.recipe.artifacts import QuantizedArtifact, is_quantized_here
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
-from quantflow.sensitivity.params import ChoiceParams, ScanParams
+from quantflow.recipe.sensitivity import DEFAULT_MAX_SPARED, Assigning
+from quantflow.recipe.spared import assigning
+from quantflow.sensitivity.params import DEFAULT_TOKENS, ChoiceParams, ScanParams
 
 SCAN = "scan"
 
 
 def scan_stage(recipe: Recipe, machine: Machine) -> Stage | None:
-    """One scan in the schemes of all artifacts, as one pass serves them all; None where none is quantized."""
-    schemes = {
-        scheme.id: scheme for scheme in map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a)))
-    }
+    """One scan in the schemes of all artifacts, as one pass serves them all; None where none is quantized.
+
+    It serves `quantflow scan` as well, which needs no section `sensitivity`.
+    """
+    quantized = [artifact for artifact in recipe.artifacts if is_quantized_here(artifact)]
+    schemes = {scheme.id: scheme for scheme in map(scheme_of, quantized)}
     if not schemes:
         return None
     return Stage(
@@ -22,11 +26,25 @@ def scan_stage(recipe: Recipe, machine: Machine) -> Stage | None:
         function="quantflow.sensitivity.scan:run",
         params=ScanParams(
             precisions=tuple(scheme for _, scheme in sorted(schemes.items())),
-            choices=tuple(ChoiceParams(precisions=(scheme_id,)) for scheme_id in sorted(schemes)),
+            method=recipe.sensitivity.method if recipe.sensitivity else "auto",
+            tokens=recipe.sensitivity.tokens if recipe.sensitivity else DEFAULT_TOKENS,
+            choices=tuple(dict.fromkeys(_choice(recipe, artifact) for artifact in quantized)),
             device=machine.device,
             batch_tokens=recipe.runtime.batch_tokens,
         ),
         inputs={"source": "source", "data": "data", "codes": "quantize"},
         on_device=True,
         resumable=True,
+    )
+
+
+def _choice(recipe: Recipe, artifact: QuantizedArtifact) -> ChoiceParams:
+    """What an artifact does with the scores; a search may come to all that it is allowed to spare."""
+    found = assigning(recipe, artifact) or Assigning()
+    return ChoiceParams(
+        precisions=(scheme_of(artifact).id,),
+        policy=found.policy,
+        max_spared=DEFAULT_MAX_SPARED if found.max_spared is None else found.max_spared,
+        threshold=found.threshold,
+        top_k=found.top_k,
     )

@@ -22,14 +22,18 @@ from quantflow.pipeline.devices import decide
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
+from quantflow.pipeline.scan_stage import SCAN
 from quantflow.pipeline.store import StoredObject
 from quantflow.quantize.outcome import load_quantize_record, load_refine_record
-from quantflow.recipe.artifacts import Artifact, HfArtifact, ImportArtifact
+from quantflow.recipe.artifacts import Artifact, HfArtifact, ImportArtifact, is_quantized_here
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
+from quantflow.recipe.spared import assigning
 from quantflow.release.artifact_check import artifact_digest
 from quantflow.remedies.record import load_remedy_record
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
+from quantflow.sensitivity.assignment import AssignmentRecord, load_assignment
+from quantflow.sensitivity.record import ScanRecord, load_scan
 from quantflow.source.checkpoint import load_checkpoint
 from quantflow.tasks.record import load_tasks
 from quantflow.tasks.value import task_value
@@ -155,7 +159,25 @@ def _artifact(
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
         remedies=load_remedy_record(remedied.folder) if remedied else None,
+        sensitivity=_sensitivity(recipe, artifact, outcomes),
+        assignment=_assignment(artifact.name, outcomes),
+        lossless=gate.lossless if gate else None,
     )
+
+
+def _sensitivity(recipe: Recipe, artifact: Artifact, outcomes: Outcomes) -> ScanRecord | None:
+    """The scan's scores in the precisions that an artifact may give its units."""
+    scanned = _stored(SCAN, outcomes)
+    if scanned is None or not is_quantized_here(artifact) or assigning(recipe, artifact) is None:
+        return None
+    record, own = load_scan(scanned.folder), scheme_of(artifact).id
+    return record.model_copy(update={"precisions": (own,), "scores": record.of(own)})
+
+
+def _assignment(artifact: str, outcomes: Outcomes) -> AssignmentRecord | None:
+    """The search's, else that of the policy."""
+    stored = _stored(f"search:{artifact}", outcomes) or _stored(f"assign:{artifact}", outcomes)
+    return load_assignment(stored.folder) if stored else None
 
 
 def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:

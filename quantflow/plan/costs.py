@@ -14,6 +14,7 @@ from quantflow.measure.params import (
     CustomParams,
     GenerationParams,
     MeasureParams,
+    NoiseParams,
     YardstickParams,
 )
 from quantflow.pipeline.stage import StageParams
@@ -28,7 +29,7 @@ from quantflow.plan.files import (
     inspect_cost,
     source_cost,
 )
-from quantflow.plan.measuring import baseline_cost, measure_cost, yardstick_cost
+from quantflow.plan.measuring import baseline_cost, measure_cost, noise_cost, yardstick_cost
 from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
 from quantflow.plan.refining import refine_cost
@@ -96,6 +97,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.inspection.stage:run": _Stage(InspectParams, _with_shape(inspect_cost)),
     "quantflow.data.stage:run": _Stage(DataParams, _data),
     "quantflow.measure.baseline:run": _Stage(BaselineParams, _with_text(baseline_cost)),
+    "quantflow.measure.noise:run": _Stage(NoiseParams, _with_text(noise_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
     "quantflow.remedies.stage:run": _Stage(RemedyParams, _with_text(remedy_cost)),

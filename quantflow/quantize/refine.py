@@ -8,6 +8,7 @@ it may also do harm. Both are measured on the selection windows, and the better 
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -135,11 +136,17 @@ def _pass(
     with part.track("Refining", 2 * decoder.num_blocks * len(batches)) as advance:
         advance(2 * states.passed * len(batches))
         for block in calibrate_sequentially(states, decoder.family.units, advance):
-            results, notices = quantize_block(block, decoder.family, [params.scheme], stored_as=torch.float32)
+            prefix = decoder.family.block_name(block.index)
+            units = {
+                unit: linears
+                for unit, linears in decoder.family.units.items()
+                if f"{prefix}.{linears[0]}" in quantized
+            }
+            family = replace(decoder.family, units=units, folds=())  # GPTQ has no scales to fold
+            results, notices = quantize_block(block, family, [params.scheme], stored_as=torch.float32)
             codes = results[params.scheme.id].codes
             save_block(block_file(folder, params.scheme.id, block.index), codes)
-            prefix = decoder.family.block_name(block.index)
-            for name in quantized & codes.linears.keys():
+            for name in codes.linears:
                 weight = block.module.get_submodule(name.removeprefix(f"{prefix}.")).get_parameter("weight")
                 weight.data.copy_(dequantize(codes.linears[name]))
             records.keep(block.index, prefix, results, notices, bytes_read=0)

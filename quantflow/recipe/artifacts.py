@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from quantflow.quantize.params import DEFAULT_DAMPING
 from quantflow.recipe.section import Name, Section
+from quantflow.recipe.sensitivity import Assigning
 
 HALF_BITS = 16  # of both dtypes that a lossless export may have
 GPTQ_KEYS = ("desc_act", "static_groups", "damping", "refine")
@@ -31,6 +32,11 @@ class _QuantizedArtifact(_Artifact):
         description="Units that stay in the model's own 16-bit type, by name or pattern: "
         "model.layers.0.down, *.down, model.layers.[01].*. A block's units are qkv, o, gate_up and "
         "down; lm_head stays always. Default: [].",
+    )
+    sensitivity: Assigning | None = Field(
+        default=None,
+        description="How units of this artifact are chosen to be spared, in place of all that the recipe's "
+        "own `sensitivity` says of that. Default: null, the recipe's.",
     )
 
 

@@ -6,12 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
+from quantflow.gate.level import Level
 from quantflow.recipe.artifacts import Artifact, names_are_unique
 from quantflow.recipe.criteria import KlMargin, PerplexityMargin
 from quantflow.recipe.data import Data
 from quantflow.recipe.publishing import Publish
 from quantflow.recipe.report import ReportOptions
 from quantflow.recipe.section import Name, Section
+from quantflow.recipe.sensitivity import Sensitivity
 from quantflow.recipe.serving import MemoryLimits, SpeedLimits, VllmOptions
 from quantflow.recipe.tasks import CustomScorer, GenerationLimits, Identity, Task, tasks_are_unique
 from quantflow.runtime.catalogue import RuntimeName
@@ -56,6 +58,12 @@ class Gate(Section):
     )
     kl: KlMargin = Field(
         default=KlMargin(), description="Margin for KL divergence, how far next-token distributions moved."
+    )
+    require: Level | None = Field(
+        default=None,
+        description="Level of lossless that every artifact has to reach: L1 (logits equal within the "
+        "runtime's own noise), L2 (outputs identical as often as the baseline's own are) or L3 (every "
+        "required criterion met). Default: null, none; the level reached is reported in any case.",
     )
     speed: SpeedLimits | None = Field(
         default=None,
@@ -144,6 +152,11 @@ class Recipe(Section):
     data: Data = Field(description="Your own business text: what is calibrated and judged on.")
     artifacts: Annotated[tuple[Artifact, ...], AfterValidator(names_are_unique)] = Field(
         min_length=1, strict=False, description="The models to make, one or more."
+    )
+    sensitivity: Sensitivity | None = Field(
+        default=None,
+        description="Which units cost most when they are quantized, and which of them are spared because of "
+        "it. Default: null, no scan.",
     )
     gate: Gate = Field(
         default=Gate(),

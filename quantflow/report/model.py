@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.result import CriterionResult, Lossless
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
@@ -63,6 +63,7 @@ class ArtifactReport(_Part):
             where inputs are not INT8.
         sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
         assignment: Which units are spared and why; None where none were to be chosen.
+        lossless: The level of lossless that it reaches; None where it was not judged.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ArtifactReport(_Part):
     remedies: RemedyRecord | None = None
     sensitivity: ScanRecord | None = None
     assignment: AssignmentRecord | None = None
+    lossless: Lossless | None = None
 
 
 class BaselineReport(_Part):

@@ -24,8 +24,13 @@ def shown(text: str, words: Wording) -> str:
     """The text as a page shows it: nothing unseen in it, and its beginning only where it is very long."""
     if len(text) > SHOWN_LENGTH:
         left_out = words("page.cut", count=count(len(text) - SHOWN_LENGTH))
-        return visible(text[:SHOWN_LENGTH]) + left_out
-    return visible(text)
+        return unbroken(visible(text[:SHOWN_LENGTH])) + left_out
+    return unbroken(visible(text))
+
+
+def unbroken(text: str) -> str:
+    """The text with its percentages on one line each."""
+    return text.replace(" %", "\u00a0%")
 
 
 def whole(text: str) -> Markup:

@@ -56,15 +56,24 @@ class Point:
     step: Step | None
 
 
-def frontier(units: Sequence[UnitLadder]) -> tuple[Point, ...]:
+def frontier(units: Sequence[UnitLadder], most: int | None = None) -> tuple[Point, ...]:
     """From nothing spared on, the step that takes away most KL per weight, then the next, to the last of use.
 
-    Each point has the least total KL of all choices that spare as many weights: these are the corners of the
-    lower convex hull of KL against weights, which a unit's steps are reduced to first.
+    Without a limit each point has the least total KL of all choices that spare as many weights: these are the
+    corners of the lower convex hull of KL against weights, which a unit's steps are reduced to first.
+
+    Args:
+        units: The units' ladders.
+        most: Weights that may be spared; a step that would exceed them is left out, and later ones of other
+            units may still fit. None is no limit.
     """
-    choice = list(nothing_spared(units))
+    choice, spared, left_out = list(nothing_spared(units)), 0, set[int]()
     points = [_point(units, tuple(choice), None)]
     for step in _order([step for index in range(len(units)) for step in _hull(units[index], index)]):
+        if most is not None and (step.index in left_out or spared + step.spared > most):
+            left_out.add(step.index)
+            continue
+        spared += step.spared
         choice[step.index] = step.rung
         points.append(_point(units, tuple(choice), step))
     return tuple(points)

@@ -44,11 +44,6 @@ def _strain(criterion: RoundCriterion) -> float:
     return criterion.bound / criterion.margin
 
 
-def within(points: Sequence[Point], spared: int) -> tuple[Point, ...]:
-    """The points of a frontier that spare at most so many weights."""
-    return tuple(point for point in points if point.spared <= spared)
-
-
 def next_point(points: Sequence[Point], current: int, strained: float) -> int | None:
     """The point to try next; None where there is none.
 
@@ -56,7 +51,7 @@ def next_point(points: Sequence[Point], current: int, strained: float) -> int | 
     as much smaller as the worst criterion has to become, and at least one further.
 
     Args:
-        points: Those that are allowed, a beginning of the frontier.
+        points: Those of the frontier that are allowed.
         current: The point tried last.
         strained: `strain` of it.
     """

@@ -32,7 +32,7 @@ from quantflow.sensitivity.frontier import Point, frontier
 from quantflow.sensitivity.judging import Judge
 from quantflow.sensitivity.kept import ASSIGNMENT, save_precisions
 from quantflow.sensitivity.rounds import Round, RoundRecords, best_round
-from quantflow.sensitivity.search import next_point, strain, within
+from quantflow.sensitivity.search import next_point, strain
 from quantflow.sensitivity.telling import (
     added_units,
     search_reasons,
@@ -98,7 +98,7 @@ class _Search:
         free: The units to choose for.
         sizes: Of the artifact.
         points: Points of the frontier that may be tried, from nothing spared on.
-        further: Whether there are points beyond `max_spared`.
+        further: Whether `max_spared` keeps anything of use from being tried.
         judge: The gate's criteria.
         reporter: Of the stage.
     """
@@ -118,8 +118,7 @@ class _Search:
         bench = Bench.of(params.choosing, inputs)
         free = find_free(params.choosing, bench.model, inputs["scan"])
         plain = load_assembly(inputs[ASSIGNMENT] / WRITTEN_FOLDER)
-        every = frontier(free.units)
-        points = within(every, spared_limit(free.weights, params.max_spared))
+        points = frontier(free.units, spared_limit(free.weights, params.max_spared))
         return cls(
             params=params,
             assigned=inputs[ASSIGNMENT],
@@ -127,7 +126,7 @@ class _Search:
             free=free,
             sizes=Sizes(free.weights, other_bytes(free.units, plain.weight_bytes)),
             points=points,
-            further=len(points) < len(every),
+            further=len(points) < len(frontier(free.units)),
             judge=Judge.of(params, inputs),
             reporter=reporter,
         )

@@ -97,12 +97,14 @@ def scan_text(windows: Windows, tokens: int, batch_tokens: int) -> ScanText | No
         batch_tokens: Most tokens of a batch; a longer window is a batch of its own.
     """
     cut = [window[:SCAN_LENGTH] for window in windows]
-    usable = [i for i, piece in enumerate(cut) if len(piece) > windows.scored_from[i]]
+    # The data stage marks nothing of calibration windows, packed from several documents, as to be scored.
+    scored_from = np.where(windows.document < 0, 1, windows.scored_from)
+    usable = [i for i, piece in enumerate(cut) if len(piece) > scored_from[i]]
     if len(usable) < LEAST_WINDOWS:
         return None
     chosen = _evenly(usable, lambda i: len(cut[i]), tokens)
     document = windows.document[chosen]
-    text = make_windows([cut[i] for i in chosen], document.tolist(), windows.scored_from[chosen].tolist())
+    text = make_windows([cut[i] for i in chosen], document.tolist(), scored_from[chosen].tolist())
     packed = document < 0
     # Numbers beside those of documents, which are never negative.
     cluster = np.where(packed, -1 - np.arange(len(chosen)), document).astype(np.int32)

@@ -106,11 +106,11 @@ def test_speed_by_requests_and_tasks_are_no_slices() -> None:
 
 def test_agreement_is_a_share_of_which_some_is_lost() -> None:
     lost = criterion("kl", Verdict.FAIL, metric="top1_agreement", value=0.7787)
-    page = render_html(report(Verdict.FAIL, Verdict.FAIL, criteria=(lost,)))
+    page = render_html(report(Verdict.FAIL, Verdict.FAIL, criteria=(lost,))).replace("\u00a0", " ")
     assert "77.9 %" in page and "22.13 %" in page and "margin 15 %" in page
 
 
 def test_a_failure_says_its_corrected_p_and_what_could_have_been_seen() -> None:
     failed = criterion("kl", Verdict.FAIL, holm_p=0.0031, detectable=0.012)
-    page = render_html(report(Verdict.FAIL, Verdict.FAIL, criteria=(failed,)))
+    page = render_html(report(Verdict.FAIL, Verdict.FAIL, criteria=(failed,))).replace("\u00a0", " ")
     assert "p is 0.0031 (Holm)" in page and "a change of 0.0120 with a power of 80 %" in page

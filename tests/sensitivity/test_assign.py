@@ -180,3 +180,16 @@ def test_every_point_of_the_frontier_is_the_best_that_spares_as_much(units: tupl
             assert next_step(units, point.choice) == following.step
             assert following.kl < point.kl
             assert following.spared > point.spared
+
+
+def test_under_a_limit_a_step_that_does_not_fit_makes_room_for_later_ones() -> None:
+    units = (
+        ladder("large", 0.9, weights=1000, bytes=(500, 2000)),
+        ladder("small", 0.3, weights=500, bytes=(250, 1000)),
+        ladder("other", 0.2, weights=500, bytes=(250, 1000)),
+    )
+    assert [point.choice for point in frontier(units, 999)] == [(0, 0, 0), (0, 1, 0)]
+    assert [point.choice for point in frontier(units, 1500)] == [(0, 0, 0), (1, 0, 0), (1, 1, 0)]
+    # Of a unit whose first step does not fit no later one is taken.
+    steep = (ladder("u", 0.5, 0.4), ladder("v", 0.1, weights=400, bytes=(1, 2)))
+    assert [point.choice for point in frontier(steep, 450)] == [(0, 0), (0, 1)]

@@ -1,0 +1,118 @@
+"""The stages that choose which units of an artifact are spared, where a recipe asks for that."""
+
+from quantflow.data.documents import MIN_DOCUMENTS
+from quantflow.formats.params import AssembleParams
+from quantflow.measure.params import BaselineParams
+from quantflow.pipeline.deadline import parse_duration
+from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.scan_stage import SCAN
+from quantflow.pipeline.stage import Stage
+from quantflow.recipe.artifacts import QuantizedArtifact
+from quantflow.recipe.margins import margins
+from quantflow.recipe.schema import Recipe
+from quantflow.recipe.scheme import scheme_of
+from quantflow.recipe.sensitivity import DEFAULT_MAX_ROUNDS, DEFAULT_MAX_SPARED, Assigning
+from quantflow.recipe.spared import assigning
+from quantflow.sensitivity.choosing import AssignParams, Choosing, SearchParams
+from quantflow.sensitivity.kept import ASSIGNMENT
+
+SELECTION_BASELINE = "baseline-selection"
+
+
+def keeps(recipe: Recipe, artifact: QuantizedArtifact) -> tuple[str, ...]:
+    """Patterns of the units that an artifact keeps whatever they cost."""
+    return (*artifact.keep, *(recipe.sensitivity.keep if recipe.sensitivity else ()))
+
+
+def selection_baseline(recipe: Recipe, machine: Machine) -> Stage:
+    """The lossless model on the selection documents, which choices are held against.
+
+    It comes before anything is calibrated: where a search has too few documents, that is refused there.
+    """
+    searches = any(
+        found is not None and found.until is not None
+        for found in (assigning(recipe, artifact) for artifact in recipe.artifacts)
+    )
+    return Stage(
+        name=SELECTION_BASELINE,
+        function="quantflow.measure.baseline:run",
+        params=BaselineParams(
+            device=machine.device,
+            batch_tokens=recipe.runtime.batch_tokens,
+            split="selection",
+            min_documents=MIN_DOCUMENTS if searches else 1,
+        ),
+        inputs={"source": "source", "data": "data"},
+        on_device=True,
+        resumable=True,
+    )
+
+
+def assigning_stages(recipe: Recipe, artifact: QuantizedArtifact, machine: Machine) -> tuple[Stage, ...]:
+    """The stages of one artifact, the one that its assignment comes from last; none where none are chosen."""
+    found = assigning(recipe, artifact)
+    if found is None:
+        return ()
+    scheme = scheme_of(artifact)
+    choosing = Choosing(
+        assemble=AssembleParams(
+            name=artifact.name, format=artifact.format, scheme=scheme, keep=keeps(recipe, artifact)
+        ),
+        force=recipe.sensitivity.force if recipe.sensitivity else (),
+        ladder=(scheme.id,),
+        device=machine.device,
+        batch_tokens=recipe.runtime.batch_tokens,
+    )
+    inputs = {
+        "source": "source",
+        "data": "data",
+        "codes": "quantize",
+        "scan": SCAN,
+        "baseline": SELECTION_BASELINE,
+    }
+    assign = Stage(
+        name=f"assign:{artifact.name}",
+        function="quantflow.sensitivity.assign_stage:run",
+        params=_assign_params(found, choosing),
+        inputs=inputs,
+        on_device=True,
+        artifact=artifact.name,
+        resumable=True,
+    )
+    if found.until is None:
+        return (assign,)
+    limits = margins(recipe, artifact)
+    search = Stage(
+        name=f"search:{artifact.name}",
+        function="quantflow.sensitivity.search_stage:run",
+        params=SearchParams(
+            choosing=choosing,
+            max_increase=limits.max_increase,
+            max_mean_kl=limits.max_mean_kl,
+            max_spared=DEFAULT_MAX_SPARED if found.max_spared is None else found.max_spared,
+            max_rounds=found.max_rounds or DEFAULT_MAX_ROUNDS,
+            time_limit=None
+            if found.time_limit is None
+            else parse_duration(found.time_limit, "sensitivity.time_limit"),
+        ),
+        inputs={**inputs, ASSIGNMENT: assign.name},
+        on_device=True,
+        artifact=artifact.name,
+        resumable=True,
+    )
+    return (assign, search)
+
+
+def _assign_params(found: Assigning, choosing: Choosing) -> AssignParams:
+    if found.until is not None:
+        return AssignParams(choosing=choosing, policy="search")
+    numbers = {
+        "budget": {
+            "max_spared": found.spared,
+            "effective_bits": found.effective_bits,
+            "max_bytes": found.max_bytes,
+        },
+        "threshold": {"threshold": found.threshold},
+        "top_k": {"top_k": found.top_k},
+    }
+    return AssignParams(choosing=choosing, policy=found.policy, **numbers[found.policy])  # type: ignore[arg-type]
