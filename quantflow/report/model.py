@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
+from quantflow.formats.onnx.census_record import Census
 from quantflow.gate.result import CriterionResult, Lossless
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
@@ -61,6 +62,7 @@ class ArtifactReport(_Part):
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
         remedies: What makes INT8 inputs accurate: whole models as measured, and what each unit got; None
             where inputs are not INT8.
+        census: What every unit of an ONNX artifact really runs as; None for others.
         sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
         assignment: Which units are spared and why; None where none were to be chosen.
         lossless: The level of lossless that it reaches; None where it was not judged.
@@ -78,6 +80,7 @@ class ArtifactReport(_Part):
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
     remedies: RemedyRecord | None = None
+    census: Census | None = None
     sensitivity: ScanRecord | None = None
     assignment: AssignmentRecord | None = None
     lossless: Lossless | None = None
