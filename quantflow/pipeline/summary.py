@@ -32,6 +32,7 @@ from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
 from quantflow.release.artifact_check import artifact_digest
+from quantflow.remedies.record import load_remedy_record
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.sensitivity.assignment import AssignmentRecord, load_assignment
 from quantflow.sensitivity.record import ScanRecord, load_scan
@@ -143,7 +144,9 @@ def _artifact(
     recipe: Recipe, artifact: Artifact, outcomes: Outcomes, gate: GateResult | None
 ) -> ArtifactReport:
     assembled = outcomes[f"assemble:{artifact.name}"].stored
-    yardstick, refined = (_stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine"))
+    yardstick, refined, remedied = (
+        _stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine", "remedy")
+    )
     assembly = load_assembly(assembled.folder) if assembled else None
     return ArtifactReport(
         name=artifact.name,
@@ -157,6 +160,7 @@ def _artifact(
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
+        remedies=load_remedy_record(remedied.folder) if remedied else None,
         census=_census(artifact.name, outcomes),
         sensitivity=_sensitivity(recipe, artifact, outcomes),
         assignment=_assignment(artifact.name, outcomes),
