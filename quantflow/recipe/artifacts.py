@@ -150,7 +150,7 @@ class ImportArtifact(_Artifact):
 
     format: Literal["import"] = Field(
         default=IMPORT,
-        description="File format: import (found out from the artifact itself). Need not be said.",
+        description="File format: import (found out from the artifact itself). Default: import.",
     )
     path: str = Field(
         alias=IMPORT,
@@ -169,8 +169,10 @@ class ImportArtifact(_Artifact):
 def _format(entry: object) -> object:
     """Which section an entry is meant to be: what `format` says, or an import where that is named."""
     if isinstance(entry, Mapping):
-        return entry.get("format", IMPORT if IMPORT in entry else None)
-    return getattr(entry, "format", None)
+        named = entry.get("format", IMPORT if IMPORT in entry else None)
+        return "" if named is None and "format" in entry else named
+    # What is no mapping is refused as such by any of them.
+    return entry.format if isinstance(entry, _Artifact) and hasattr(entry, "format") else "awq"
 
 
 TorchArtifact = AwqArtifact | GptqArtifact | HfArtifact | ImportArtifact
