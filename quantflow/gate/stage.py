@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
 from quantflow.gate.against import against_criteria
-from quantflow.gate.asked_criteria import asked_criteria
+from quantflow.gate.asked_criteria import asked_criteria, identical_outputs
 from quantflow.gate.baseline import baseline_criterion
 from quantflow.gate.bound import kl_bound_criterion
 from quantflow.gate.decide import error
 from quantflow.gate.holm import corrected, several_failures
 from quantflow.gate.kl import MEAN, P99, TOP1, kl_criterion, kl_p99_criterion, top1_criterion
-from quantflow.gate.lossless import find_level, level_criterion
+from quantflow.gate.lossless import IdenticalOutputs, find_level, level_criterion
 from quantflow.gate.pairing import pairing_problem
 from quantflow.gate.params import GateParams
 from quantflow.gate.perplexity import PERPLEXITY, perplexity_criterion
@@ -61,8 +61,8 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     Args:
         params: The artifact's name and margins.
         inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` where KL was measured
-            in another runtime, of `noise` where the baseline was run twice, of `speed` where serving is judged,
-            and those that `asked_criteria` and `against_criteria` name.
+            in another runtime, of `noise` where the baseline was run twice, of `speed` where serving is
+            judged, and those that `asked_criteria` and `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
@@ -84,6 +84,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             measured=load_samples(inputs["measure"]),
             kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
             noise=load_noise(inputs["noise"]) if "noise" in inputs else None,
+            outputs=identical_outputs(inputs),
             others=(
                 *(
                     ()
@@ -112,6 +113,7 @@ def judge(
     kl_measured: Samples | None = None,
     others: Sequence[CriterionResult] = (),
     noise: NoiseFloor | None = None,
+    outputs: tuple[IdenticalOutputs | None, IdenticalOutputs | None] = (None, None),
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
@@ -123,6 +125,7 @@ def judge(
         kl_measured: Samples of the artifact to take KL from, where `measured` has none.
         others: Results of criteria that are judged by other evidence than these samples.
         noise: What the baseline says of itself, run another way; None where it was not measured.
+        outputs: The artifact's generated texts beside the baseline's, and the baseline's beside its own.
     """
     sampled = [baseline, measured, *([kl_measured] if kl_measured is not None else [])]
     problem = pairing_problem(asked.document, asked.target, sampled)
@@ -141,7 +144,7 @@ def judge(
     criteria = (*criteria, *others)
     lossless = None
     if problem is None:
-        lossless = find_level(summarise(criteria)[0], before, _with_kl(after, for_kl), noise)
+        lossless = find_level(summarise(criteria)[0], before, _with_kl(after, for_kl), noise, *outputs)
         if params.require is not None:
             criteria = (*criteria, level_criterion(params.artifact, lossless, params.require))
     criteria = tuple(_above_noise(criterion, noise) for criterion in corrected(criteria))
