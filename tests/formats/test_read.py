@@ -134,7 +134,7 @@ def test_codes_whose_settings_are_lost_are_not_taken_for_plain_weights(
     del config["quantization_config"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").write_bytes((artifact.folder / "model.safetensors").read_bytes())
-    with pytest.raises(ArtifactError, match="holds codes .*quantization_config"):
+    with pytest.raises(ArtifactError, match=r"holds codes .*quantization_config"):
         open_artifact(tmp_path)
 
 
