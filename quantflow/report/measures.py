@@ -12,12 +12,16 @@ RELATIVE = ("perplexity", *MORE_IS_BETTER, "memory_ratio")
 BYTES = ("memory_bytes", "memory_ratio")
 # Shares of positions, prompts or items: the value is what was kept, the change what was lost.
 SHARES = ("top1_agreement", "identical_rate")
+# Numbers of things, which neither have a unit nor come from documents.
+COUNTED = ("units_fallen_back",)
 # Criteria whose metric is whatever a task or a scorer of a user's own says it is.
 SCORED = ("tasks",)
 
 
 def show_change(criterion: CriterionResult, value: float | None) -> str:
     """A value on the scale of a criterion's change: percent, bytes, or nats per token."""
+    if criterion.metric in COUNTED:
+        return count(None if value is None else round(value))
     if criterion.metric in RELATIVE:
         return signed_percent(value)
     if is_share(criterion):
@@ -29,6 +33,8 @@ def show_change(criterion: CriterionResult, value: float | None) -> str:
 
 def show_margin(criterion: CriterionResult) -> str:
     """A criterion's margin, with as many digits as it was given with."""
+    if criterion.metric in COUNTED:
+        return count(round(criterion.margin))
     if criterion.metric in BYTES and criterion.metric not in RELATIVE:
         return size(round(criterion.margin))
     if is_share(criterion):
@@ -40,6 +46,8 @@ def show_value(criterion: CriterionResult, value: float | None, words: Wording) 
     """The baseline's or the artifact's own value of a criterion's metric."""
     if value is None or criterion.metric == "perplexity":
         return perplexity(value)
+    if criterion.metric in COUNTED:
+        return count(round(value))
     if criterion.metric in BYTES:
         return size(round(value))
     if is_share(criterion):
@@ -51,7 +59,7 @@ def show_value(criterion: CriterionResult, value: float | None, words: Wording) 
 
 def show_sample(criterion: CriterionResult, words: Wording) -> str:
     """What the evidence is made of: documents, rounds of timing, or one run."""
-    if criterion.name == "memory":
+    if criterion.name == "memory" or criterion.metric in COUNTED:
         return words("sample.once")
     what = "sample.rounds" if criterion.name == "speed" else "sample.documents"
     return words.counted(what, criterion.n_clusters, count(criterion.n_clusters))
