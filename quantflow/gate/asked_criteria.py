@@ -8,7 +8,6 @@ from quantflow.gate.asked import Asked
 from quantflow.gate.custom import custom_criterion
 from quantflow.gate.generation import generation_criterion
 from quantflow.gate.identity import differences, identity_criterion
-from quantflow.gate.lossless import IdenticalOutputs
 from quantflow.gate.result import CriterionResult
 from quantflow.gate.tasks import task_criterion
 from quantflow.measure.custom import load_custom
@@ -44,22 +43,3 @@ def asked_criteria(artifact: str, asked: Asked, inputs: Mapping[str, Path]) -> t
         scores = load_custom(inputs["custom"])
         results += [custom_criterion(artifact, m, scores.get(m.name)) for m in asked.custom]
     return tuple(results)
-
-
-def identical_outputs(inputs: Mapping[str, Path]) -> tuple[IdenticalOutputs | None, IdenticalOutputs | None]:
-    """How many texts are the baseline's, and how many of the baseline's own are in other batches.
-
-    Args:
-        inputs: Finished outputs; without `generation` nothing was generated.
-    """
-    if "generation" not in inputs:
-        return None, None
-    before, after = load_generation(inputs["generation-baseline"]), load_generation(inputs["generation"])
-    value, again = compare_generation(before, after), before.other_batches
-    if value is None:
-        return None, None
-    same = round(value.identical * value.prompts)
-    return (
-        IdenticalOutputs(identical=same, n=value.prompts),
-        None if again is None else IdenticalOutputs(identical=sum(again), n=len(again)),
-    )

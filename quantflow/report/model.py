@@ -6,11 +6,13 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
+from quantflow.formats.onnx.census_record import Census
 from quantflow.gate.result import CriterionResult, Lossless
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
+from quantflow.remedies.record import RemedyRecord
 from quantflow.report.decision import Decision
 from quantflow.report.wording import Language
 from quantflow.sensitivity.assignment import AssignmentRecord
@@ -58,6 +60,9 @@ class ArtifactReport(_Part):
         yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
+        remedies: What makes INT8 inputs accurate: whole models as measured, and what each unit got; None
+            where inputs are not INT8.
+        census: What every unit of an ONNX artifact really runs as; None for others.
         sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
         assignment: Which units are spared and why; None where none were to be chosen.
         lossless: The level of lossless that it reaches; None where it was not judged.
@@ -74,6 +79,8 @@ class ArtifactReport(_Part):
     measurements: Measurement | None
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
+    remedies: RemedyRecord | None = None
+    census: Census | None = None
     sensitivity: ScanRecord | None = None
     assignment: AssignmentRecord | None = None
     lossless: Lossless | None = None
