@@ -78,7 +78,7 @@ def test_a_run_ends_with_a_verdict_a_report_and_an_artifact(command: Command, ti
     artifact = command.folder / "artifacts" / "tiny" / "int4"
     assert (artifact / "config.json").is_file()
     assert (artifact / "quantflow.json").is_file()
-    assert "[10/10] gate:int4: done" in command.err
+    assert "[11/11] gate:int4: done" in command.err
 
 
 def test_margins_that_cannot_be_met_fail_with_exit_code_1(again: Command) -> None:

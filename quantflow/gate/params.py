@@ -3,6 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from quantflow.gate.asked import Asked
+from quantflow.gate.level import Level
 from quantflow.measure.speed_value import SpeedMetric
 from quantflow.pipeline.stage import StageParams
 
@@ -68,8 +69,11 @@ class GateParams(StageParams):
         max_p99: Largest acceptable 99 % quantile of KL, nats per token; None where it is not judged.
         min_top1_agreement: Smallest acceptable share of positions with the same likeliest token; None where
             it is not judged.
+        require: Level of lossless that the artifact has to reach; None where none is asked for.
         speed: Margin of speed; None where it is not judged.
         memory: Margins of memory; None where it is not judged.
+        census_required: Whether a unit of an ONNX artifact that ONNX Runtime computes otherwise than it is
+            stored fails it.
         asked: Margins of what is asked for beside loss on text, speed and memory.
     """
 
@@ -82,6 +86,8 @@ class GateParams(StageParams):
     kl_slices: tuple[SliceMargin, ...] = ()
     max_p99: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     min_top1_agreement: float | None = Field(default=None, ge=0, le=1)
+    require: Level | None = None
     speed: SpeedMargin | None = None
     memory: MemoryMargins | None = None
+    census_required: bool = True
     asked: Asked = Asked()

@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict
 
+from quantflow.gate.level import Level
 from quantflow.gate.verdict import Verdict
 
 EVERYTHING = "all"
@@ -63,6 +64,38 @@ class CriterionResult(BaseModel):
     holm_p: float | None = None
 
 
+class LevelCheck(BaseModel):
+    """Whether an artifact reaches one level.
+
+    Attributes:
+        level: The level.
+        reached: Whether it does; None where the evidence does not tell.
+        reason: Why, in one plain sentence.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    level: Level
+    reached: bool | None
+    reason: str
+
+
+class Lossless(BaseModel):
+    """The highest level that an artifact reaches.
+
+    Attributes:
+        level: The level; None where it reaches none.
+        checks: Every level, the strictest first.
+        sentence: The finding in words that may be quoted by themselves.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    level: Level | None
+    checks: tuple[LevelCheck, ...]
+    sentence: str
+
+
 class GateResult(BaseModel):
     """What the gate says of one artifact.
 
@@ -71,6 +104,7 @@ class GateResult(BaseModel):
         criteria: Every criterion's result.
         verdict: The worst verdict of the required criteria; inconclusive where there are none.
         reason: The verdict in plain words, from the criteria that decided it.
+        lossless: The level of lossless that it reaches; None where samples could not be paired.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,3 +113,4 @@ class GateResult(BaseModel):
     criteria: tuple[CriterionResult, ...]
     verdict: Verdict
     reason: str
+    lossless: Lossless | None = None

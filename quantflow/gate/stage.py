@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 
 from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
+from quantflow.formats.onnx.census_record import has_census, load_census
 from quantflow.gate.against import against_criteria
 from quantflow.gate.asked_criteria import asked_criteria
 from quantflow.gate.baseline import baseline_criterion
 from quantflow.gate.bound import kl_bound_criterion
+from quantflow.gate.census import census_criterion
 from quantflow.gate.decide import error
 from quantflow.gate.holm import corrected, several_failures
 from quantflow.gate.kl import MEAN, P99, TOP1, kl_criterion, kl_p99_criterion, top1_criterion
+from quantflow.gate.lossless import find_level, identical_outputs, level_criterion
 from quantflow.gate.pairing import pairing_problem
 from quantflow.gate.params import GateParams
 from quantflow.gate.perplexity import PERPLEXITY, perplexity_criterion
@@ -26,7 +29,10 @@ from quantflow.gate.slices import slice_criteria
 from quantflow.gate.verdict import Verdict, combine
 from quantflow.inspection.record import load_inspection
 from quantflow.measure.batches import scored_targets
+from quantflow.measure.generated import GenerationValue, compare_generation
+from quantflow.measure.generation_record import load_generation
 from quantflow.measure.measurement import Samples, load_samples
+from quantflow.measure.noise_floor import NoiseFloor, load_noise
 from quantflow.measure.serving import load_serving
 from quantflow.pipeline.events import Reporter
 
@@ -59,15 +65,19 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     Args:
         params: The artifact's name and margins.
         inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` where KL was measured
-            in another runtime, of `speed` where serving is judged, and those that `asked_criteria`
-            and `against_criteria` name.
+            in another runtime, of `noise` where the baseline was run twice, of `speed` where serving is
+            judged, and those that `asked_criteria` and `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
     with reporter.track("judging criteria", 1) as advance:
         windows = load_windows(inputs["data"] / EVALUATION_FILE)
         documents = load_documents(inputs["data"])
-        served = load_serving(inputs["speed"]) if "speed" in inputs else None
+        outputs = None
+        if "generation" in inputs:
+            outputs = compare_generation(
+                load_generation(inputs["generation-baseline"]), load_generation(inputs["generation"])
+            )
         asked = Asked(
             document=scored_documents(windows),
             target=scored_targets(windows),
@@ -81,12 +91,11 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             baseline=load_samples(inputs["baseline"]),
             measured=load_samples(inputs["measure"]),
             kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
+            noise=load_noise(inputs["noise"]) if "noise" in inputs else None,
+            outputs=outputs,
             others=(
-                *(
-                    ()
-                    if served is None
-                    else serving_criteria(params.artifact, served, params.speed, params.memory)
-                ),
+                *_served(params, inputs),
+                *_census(params, inputs),
                 *asked_criteria(params.artifact, params.asked, inputs),
                 *against_criteria(params, asked.document, asked.target, asked.clusters, inputs),
             ),
@@ -94,6 +103,20 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")
         advance(1)
+
+
+def _served(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
+    if "speed" not in inputs:
+        return ()
+    return serving_criteria(params.artifact, load_serving(inputs["speed"]), params.speed, params.memory)
+
+
+def _census(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
+    """What really runs, of an artifact that was measured in ONNX Runtime."""
+    if not has_census(inputs["measure"]):
+        return ()
+    census = load_census(inputs["measure"])
+    return (census_criterion(params.artifact, census, required=params.census_required),)
 
 
 def load_gate(stage_output: Path) -> GateResult:
@@ -108,6 +131,8 @@ def judge(
     measured: Samples,
     kl_measured: Samples | None = None,
     others: Sequence[CriterionResult] = (),
+    noise: NoiseFloor | None = None,
+    outputs: GenerationValue | None = None,
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
@@ -118,6 +143,8 @@ def judge(
         measured: Samples of the artifact.
         kl_measured: Samples of the artifact to take KL from, where `measured` has none.
         others: Results of criteria that are judged by other evidence than these samples.
+        noise: What the baseline says of itself, run another way; None where it was not measured.
+        outputs: Both models' greedy outputs; None where none were made.
     """
     sampled = [baseline, measured, *([kl_measured] if kl_measured is not None else [])]
     problem = pairing_problem(asked.document, asked.target, sampled)
@@ -133,9 +160,29 @@ def judge(
             *_perplexity(params, before, after, slice_of),
             *_kl(params, for_kl, slice_of),
         )
-    criteria = corrected((*criteria, *others))
+    criteria = (*criteria, *others)
+    lossless = None
+    if problem is None:
+        lossless = find_level(
+            summarise(criteria)[0], before, _with_kl(after, for_kl), noise, *identical_outputs(outputs)
+        )
+        if params.require is not None:
+            criteria = (*criteria, level_criterion(params.artifact, lossless, params.require))
+    criteria = tuple(_above_noise(criterion, noise) for criterion in corrected(criteria))
     verdict, reason = summarise(criteria)
-    return GateResult(artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason)
+    return GateResult(
+        artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason, lossless=lossless
+    )
+
+
+def _with_kl(measured: Samples, for_kl: Samples) -> Samples:
+    """Samples whose logits are compared: those of the runtime that the exact KL is from."""
+    return measured if measured.kl is not None else replace(measured, kl=for_kl.kl)
+
+
+def _above_noise(criterion: CriterionResult, noise: NoiseFloor | None) -> CriterionResult:
+    floor = None if noise is None else noise.of_metric(criterion.metric)
+    return criterion if floor is None else criterion.model_copy(update={"noise_floor": floor})
 
 
 def _perplexity(

@@ -17,6 +17,9 @@ POWER = 0.8
 """Probability with which an effect is to be found, for sample sizes and smallest detectable changes; Cohen's
 customary value."""
 
+_ROUNDING = 1e-12
+"""Spread relative to the mean that is none: what double precision leaves of sums of equal values."""
+
 _MAX_NEEDED = 10**9
 """No one collects more documents than this; an effect that needs them equals its margin in practice."""
 
@@ -76,20 +79,24 @@ def ratio_estimate(
 
 def clustered_ratio(clusters: Clusters, *, skewed: bool = False) -> RatioEstimate:
     """The same from the sums of documents, see `ratio_estimate`."""
-    n, count = int(clusters.weights.sum()), clusters.count
-    value = clusters.ratio
+    n, count, value = int(clusters.weights.sum()), clusters.count, float(clusters.ratio)
     if count == 1:
         return RatioEstimate(value, math.inf, -math.inf, math.inf, n, 1)
-    std_error = clusters.std_error
-    if std_error == 0 or count < MIN_DOCUMENTS:
-        half = t_quantile(count - 1)
-        tails = Tails(half, half)
-    elif skewed and (clusters.sums > 0).all():
-        tails = lognormal_tails(clusters, ONE_SIDED_LEVEL)
-    else:
-        tails = resampled_tails(clusters, ONE_SIDED_LEVEL)
-    low, high = value - tails.below * std_error, value + tails.above * std_error
+    std_error = float(clusters.std_error)
+    tails = tails_of(clusters, skewed=skewed)
+    low, high = value - float(tails.below) * std_error, value + float(tails.above) * std_error
     return RatioEstimate(value, std_error, low, high, n, count)
+
+
+def tails_of(clusters: Clusters, *, skewed: bool) -> Tails:
+    """How far the interval reaches, by the method that suits the values, see `ratio_estimate`."""
+    spread = clusters.std_error > _ROUNDING * np.abs(clusters.ratio)
+    if clusters.count < MIN_DOCUMENTS or not spread.all():
+        half = np.full(clusters.ratio.shape, t_quantile(clusters.count - 1))
+        return Tails(half, half)
+    if skewed and (clusters.sums > 0).all():
+        return lognormal_tails(clusters, ONE_SIDED_LEVEL)
+    return resampled_tails(clusters, ONE_SIDED_LEVEL)
 
 
 def needed_clusters(estimate: RatioEstimate, margin: float) -> int | None:

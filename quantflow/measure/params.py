@@ -40,6 +40,20 @@ class MeasureParams(StageParams):
     batch_tokens: PositiveInt
 
 
+class NoiseParams(StageParams):
+    """Resolved parameters of the noise stage.
+
+    Attributes:
+        device: Where to compute: `cpu` or `cuda`.
+        batch_tokens: As in the baseline's parameters, which it is told from.
+        windows: Evaluation windows that are run again, at most.
+    """
+
+    device: str
+    batch_tokens: PositiveInt
+    windows: PositiveInt
+
+
 class YardstickParams(StageParams):
     """Resolved parameters of the yardstick stage; batches are the baseline's.
 

@@ -32,7 +32,9 @@ def gate_params(recipe: Recipe, artifact: Artifact) -> GateParams:
         ),
         max_p99=kl.max_p99,
         min_top1_agreement=kl.min_top1_agreement,
+        require=recipe.gate.require,
         speed=speed_margin(recipe),
         memory=memory_margins(recipe),
+        census_required=recipe.gate.census.required,
         asked=asked_of(recipe),
     )

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from quantflow.data.documents import load_accounting
 from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import Assembly, load_assembly
+from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.criteria import GateResult
 from quantflow.gate.stage import load_gate
 from quantflow.gate.tasks import pairing_problem
@@ -28,6 +29,7 @@ from quantflow.pipeline.scan_stage import SCAN
 from quantflow.pipeline.store import StoredObject
 from quantflow.quantize.outcome import load_quantize_record, load_refine_record
 from quantflow.recipe.artifacts import Artifact, HfArtifact, ImportArtifact, is_quantized_here
+from quantflow.recipe.onnx import BY_BLOCK, LOSSLESS, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
@@ -170,8 +172,10 @@ def _artifact(
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
+        census=_census(artifact.name, outcomes),
         sensitivity=_sensitivity(recipe, artifact, outcomes),
         assignment=_assignment(artifact.name, outcomes),
+        lossless=gate.lossless if gate else None,
     )
 
 
@@ -226,6 +230,12 @@ def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
     return added
 
 
+def _census(artifact: str, outcomes: Outcomes) -> Census | None:
+    """What really runs of an artifact that was measured in ONNX Runtime."""
+    measured = _stored(f"measure:{artifact}", outcomes)
+    return load_census(measured.folder) if measured and has_census(measured.folder) else None
+
+
 def _stored(stage: str, outcomes: Outcomes) -> StoredObject | None:
     """The output of a stage that not every artifact has."""
     return outcomes[stage].stored if stage in outcomes else None
@@ -239,6 +249,13 @@ def _scheme(artifact: Artifact, assembly: Assembly | None) -> Scheme:
         return Scheme(method=found.method, bits=found.bits, group_size=found.group_size, dtype=found.dtype)
     if isinstance(artifact, HfArtifact):
         return Scheme(bits=artifact.bits, dtype=artifact.dtype)
+    if isinstance(artifact, OnnxArtifact):
+        if artifact.scheme in LOSSLESS:
+            return Scheme(bits=artifact.bits, dtype=artifact.scheme)
+        by_block = artifact.scheme in BY_BLOCK
+        return Scheme(
+            method=artifact.scheme, bits=artifact.bits, group_size=artifact.block_size if by_block else -1
+        )
     scheme = scheme_of(artifact)
     return Scheme(
         method=scheme.method,

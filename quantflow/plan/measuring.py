@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quantflow.measure.batches import LOGITS_BYTES
-from quantflow.measure.params import BaselineParams, MeasureParams, YardstickParams
+from quantflow.measure.params import BaselineParams, MeasureParams, NoiseParams, YardstickParams
 from quantflow.plan.forward import (
     FLOAT,
     HEAP_BYTES,
@@ -55,13 +55,25 @@ def measure_cost(params: MeasureParams, shape: ModelShape, text: TextSize) -> Co
     return _beside(params, shape, text, amounts(unpacking=shape.blocks * shape.block_parameters))
 
 
+def noise_cost(params: NoiseParams, shape: ModelShape, text: TextSize) -> Cost:
+    """Some windows of the lossless model once more, each by itself, beside what the baseline gave."""
+    share = min(1.0, params.windows / max(1, text.evaluation_windows))
+    some = replace(
+        text,
+        evaluation_windows=min(params.windows, text.evaluation_windows),
+        evaluation_tokens=round(share * text.evaluation_tokens),
+        positions=round(share * text.positions),
+    )
+    return _beside(params, shape, some, Work())
+
+
 def yardstick_cost(params: YardstickParams, shape: ModelShape, text: TextSize) -> Cost:
     """The same of a model whose weights are rounded block by block."""
     return _beside(params, shape, text, amounts(rounding=2 * shape.blocks * shape.block_parameters))
 
 
 def _beside(
-    params: MeasureParams | YardstickParams, shape: ModelShape, text: TextSize, weights: Work
+    params: MeasureParams | YardstickParams | NoiseParams, shape: ModelShape, text: TextSize, weights: Work
 ) -> Cost:
     logits = text.positions * shape.vocabulary
     written, hidden = text.positions * BESIDE_SAMPLE, hidden_bytes(shape, text.positions)
@@ -81,7 +93,7 @@ def _forward(batch_tokens: int, shape: ModelShape, text: TextSize) -> Work:
 
 
 def _cost(
-    params: BaselineParams | MeasureParams | YardstickParams,
+    params: BaselineParams | MeasureParams | YardstickParams | NoiseParams,
     shape: ModelShape,
     text: TextSize,
     work: Work,

@@ -99,9 +99,10 @@ def test_a_changed_parameter_is_the_reason_where_it_counts_and_its_stage_further
         "baseline": "input data",
         "quantize": "input data",
         "assemble:int4": "input quantize",
+        "noise": "input data; input baseline",
         "yardstick:int4": "input data; input baseline",
         "measure:int4": "input data; input baseline; input assemble:int4",
-        "gate:int4": "input data; input baseline; input measure:int4",
+        "gate:int4": "input data; input baseline; input measure:int4; input noise",
     }
 
 
