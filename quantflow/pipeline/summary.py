@@ -10,6 +10,7 @@ from quantflow.data.documents import load_accounting
 from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.gate.criteria import GateResult
+from quantflow.gate.divergence import load_divergence
 from quantflow.gate.stage import load_gate
 from quantflow.gate.tasks import pairing_problem
 from quantflow.gate.verdict import Verdict, combine, exit_code
@@ -143,6 +144,8 @@ def _artifact(
     assembled = outcomes[f"assemble:{artifact.name}"].stored
     yardstick, refined = (_stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine"))
     assembly = load_assembly(assembled.folder) if assembled else None
+    judged = _stored(f"gate:{artifact.name}", outcomes)
+    divergence = load_divergence(judged.folder) if judged else None
     return ArtifactReport(
         name=artifact.name,
         path=artifact_path(recipe, artifact),
@@ -156,6 +159,7 @@ def _artifact(
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
         lossless=gate.lossless if gate else None,
+        divergence=divergence.without_text() if divergence else None,
         sensitivity=_sensitivity(recipe, artifact, outcomes),
         assignment=_assignment(artifact.name, outcomes),
     )

@@ -148,7 +148,8 @@ class ImportArtifact(_Artifact):
 
     format: Literal["import"] = Field(
         default=IMPORT,
-        description="File format: import (found out from the artifact itself). Need not be said. Default: import.",
+        description="File format: import (found out from the artifact itself). Need not be said. "
+        "Default: import.",
     )
     path: str = Field(
         alias=IMPORT,

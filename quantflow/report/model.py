@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
+from quantflow.gate.divergence import Divergence
 from quantflow.gate.result import CriterionResult, Lossless
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
@@ -59,6 +60,7 @@ class ArtifactReport(_Part):
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
         lossless: The level of lossless that it reaches; None where it was not judged.
+        divergence: Where its distributions diverge, without text of the data; None where it was not judged.
         sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
         assignment: Which units are spared and why; None where none were to be chosen.
     """
@@ -75,6 +77,7 @@ class ArtifactReport(_Part):
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
     lossless: Lossless | None = None
+    divergence: Divergence | None = None
     sensitivity: ScanRecord | None = None
     assignment: AssignmentRecord | None = None
 
