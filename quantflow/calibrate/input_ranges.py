@@ -110,6 +110,11 @@ def load_ranges(path: Path) -> dict[str, InputRanges]:
     """
     file = SafetensorsFile(path, error=StoreError)
     return {
-        unit: InputRanges(*(file.read(f"{part}:{unit}") for part in ("low", "high", "sample")), int(tokens))
+        unit: InputRanges(
+            low=file.read(f"low:{unit}"),
+            high=file.read(f"high:{unit}"),
+            sample=file.read(f"sample:{unit}"),
+            tokens=int(tokens),
+        )
         for unit, tokens in file.metadata.items()
     }

@@ -6,9 +6,11 @@ from functools import partial
 from typing import Any
 
 from quantflow.data.params import DataParams
+from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxCheckParams
 from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
+from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
 from quantflow.measure.params import (
     BaselineParams,
     CustomParams,
@@ -18,6 +20,7 @@ from quantflow.measure.params import (
     YardstickParams,
 )
 from quantflow.pipeline.stage import StageParams
+from quantflow.plan import onnx
 from quantflow.plan.asked import BASELINE_RUNS, custom_cost, generation_cost, import_cost, tasks_cost
 from quantflow.plan.assigning import assign_cost, search_cost
 from quantflow.plan.files import (
@@ -33,10 +36,11 @@ from quantflow.plan.measuring import baseline_cost, measure_cost, noise_cost, ya
 from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
 from quantflow.plan.refining import refine_cost
+from quantflow.plan.remedying import remedy_cost
 from quantflow.plan.scanning import scan_cost
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
-from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams
+from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams, RemedyParams
 from quantflow.sensitivity.choosing import AssignParams, SearchParams
 from quantflow.sensitivity.params import ScanParams
 from quantflow.source.params import SourceParams
@@ -99,11 +103,20 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.measure.noise:run": _Stage(NoiseParams, _with_text(noise_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
+    "quantflow.remedies.stage:run": _Stage(RemedyParams, _with_text(remedy_cost)),
     "quantflow.sensitivity.scan:run": _Stage(ScanParams, _with_text(scan_cost)),
     "quantflow.measure.yardstick:run": _Stage(YardstickParams, _with_text(yardstick_cost)),
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
     "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),
+    "quantflow.formats.onnx.check:run": _Stage(
+        OnnxCheckParams, lambda params, facts: onnx.check_cost(params)
+    ),
+    "quantflow.formats.onnx.base:run": _Stage(OnnxBaseParams, _with_shape(onnx.base_cost)),
+    "quantflow.formats.onnx.assemble:run": _Stage(OnnxAssembleParams, _with_shape(onnx.assemble_cost)),
+    "quantflow.measure.onnx:baseline": _Stage(OnnxMeasureParams, _with_text(onnx.baseline_cost)),
+    "quantflow.measure.onnx:artifact": _Stage(OnnxMeasureParams, _with_text(onnx.measure_cost)),
+    "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
     "quantflow.tasks.stage:baseline": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.tasks.stage:artifact": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.measure.generation:baseline": _Stage(

@@ -80,6 +80,8 @@ class Int8Linear:
         floating_channels: int64 `[k]`, ascending: input channels that are computed in floating point. They do
             not count for the input's range.
         floating_weight: float32 `[out, k]`, their columns of W.
+        remainder: How what rounding leaves of the input is quantized in its turn, for a second product with
+            the same weight; None for one product.
 
     Raises:
         ValueError: Dtypes or shapes are not these.
@@ -90,6 +92,7 @@ class Int8Linear:
     input: InputRange | None
     floating_channels: Tensor
     floating_weight: Tensor
+    remainder: InputRange | None = None
 
     def __post_init__(self) -> None:
         """Check dtypes and shapes."""
@@ -98,6 +101,8 @@ class Int8Linear:
         if self.q.ndim != 2 or shapes != ((outputs,), (outputs, channels)):
             raise ValueError(f"scales and floating weight {shapes} do not fit codes {tuple(self.q.shape)}")
         dtypes = (self.q.dtype, self.scales.dtype, self.floating_channels.dtype, self.floating_weight.dtype)
+        if self.remainder is not None and self.input is None:
+            raise ValueError("there is no remainder of an input that is not rounded")
         if dtypes != (torch.int8, torch.float32, torch.int64, torch.float32):
             raise ValueError(f"codes, scales, floating channels and their weight are {dtypes}")
 
@@ -152,6 +157,8 @@ def emulate(linear: Int8Linear, inputs: Tensor) -> Tensor:
     """
     inputs = inputs.float()
     rounded = inputs if linear.input is None else rounded_input(inputs, linear.input)
+    if linear.remainder is not None:
+        rounded = rounded + rounded_input(inputs - rounded, linear.remainder)
     outputs = rounded @ (linear.q.float() * linear.scales.unsqueeze(1)).T
     if len(linear.floating_channels):
         outputs = outputs + inputs[..., linear.floating_channels] @ linear.floating_weight.T

@@ -62,7 +62,8 @@ def save_int8_block(path: Path, block: Int8Block) -> None:
         if len(linear.floating_channels):
             tensors[f"floating_channels:{name}"] = linear.floating_channels
             tensors[f"floating_weight:{name}"] = linear.floating_weight
-        facts[name] = None if linear.input is None else asdict(linear.input)
+        ranges = {"input": linear.input, "remainder": linear.remainder}
+        facts[name] = {part: None if how is None else asdict(how) for part, how in ranges.items()}
     specs = [TensorSpec(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()]
     write_safetensors(path, specs, tensors.items(), {_FACTS: json.dumps(facts, sort_keys=True)})
 
@@ -77,6 +78,29 @@ def load_int8_block(path: Path) -> Int8Block:
     facts = _facts(file)
     folds = {name.removeprefix(_FOLD): file.read(name) for name in file.specs if name.startswith(_FOLD)}
     return Int8Block({name: _linear(file, name, own) for name, own in facts.items()}, folds)
+
+
+def load_int8_linear(path: Path, name: str) -> Int8Linear:
+    """The values of one linear in a file of `save_int8_block`.
+
+    Raises:
+        StoreError: The file is missing, holds something else, or has none for this linear.
+    """
+    file = SafetensorsFile(path, error=StoreError)
+    facts = _facts(file)
+    if name not in facts:
+        raise StoreError(f"has no INT8 values of {name}", where=str(path))
+    return _linear(file, name, facts[name])
+
+
+def load_int8_folds(path: Path) -> dict[str, Tensor]:
+    """The folds of a file of `save_int8_block` alone: parameter → the scale it is divided by.
+
+    Raises:
+        StoreError: The file is missing or damaged.
+    """
+    file = SafetensorsFile(path, error=StoreError)
+    return {name.removeprefix(_FOLD): file.read(name) for name in file.specs if name.startswith(_FOLD)}
 
 
 def int8_linears(path: Path) -> frozenset[str]:
@@ -95,13 +119,15 @@ def _facts(file: SafetensorsFile) -> dict[str, Any]:
     return facts
 
 
-def _linear(file: SafetensorsFile, name: str, own: Mapping[str, Any] | None) -> Int8Linear:
+def _linear(file: SafetensorsFile, name: str, own: Mapping[str, Any]) -> Int8Linear:
+    ranges = {part: None if how is None else InputRange(**how) for part, how in own.items()}
     q = file.read(f"q:{name}")
     apart = f"floating_channels:{name}" in file.specs
     return Int8Linear(
         q=q,
         scales=file.read(f"scales:{name}"),
-        input=None if own is None else InputRange(**own),
+        input=ranges["input"],
+        remainder=ranges["remainder"],
         floating_channels=file.read(f"floating_channels:{name}") if apart else torch.empty(0).long(),
         floating_weight=file.read(f"floating_weight:{name}") if apart else torch.empty(len(q), 0),
     )

@@ -34,6 +34,11 @@ def spanning(low: float, high: float) -> InputRange | None:
     return InputRange(scale, min(LARGEST_INPUT, round(-low / scale)))
 
 
+def remaining(how: InputRange) -> InputRange | None:
+    """The range of what rounding to another one's codes leaves: half a step up and down."""
+    return spanning(-how.scale / 2, how.scale / 2)
+
+
 def ends(method: RangeMethod, values: Tensor, low: float, high: float) -> tuple[float, float]:
     """Least and largest value that a method wants to have codes for.
 

@@ -86,3 +86,27 @@ def test_parts_that_do_not_fit_each_other_are_a_mistake_of_the_code() -> None:
         Int8Linear(good.q, good.scales[:3], None, good.floating_channels, good.floating_weight)
     with pytest.raises(ValueError, match="are"):
         Int8Linear(good.q.float(), good.scales, None, good.floating_channels, good.floating_weight)
+
+
+def test_what_rounding_leaves_is_rounded_in_its_turn() -> None:
+    x = torch.linspace(-3, 9, 1001)
+    how = InputRange(scale=12 / 255, zero_point=64)
+    left = InputRange(scale=how.scale / 255, zero_point=128)
+    eye = Int8Linear(
+        torch.eye(1, dtype=torch.int8), torch.ones(1), how, torch.empty(0).long(), torch.empty(1, 0), left
+    )
+    inside = (x >= how.lowest_value) & (x <= how.highest_value)
+    found = emulate(eye, x.unsqueeze(-1)).squeeze(-1)
+    assert ((found - x).abs()[inside] <= left.scale).all()
+
+
+def test_there_is_no_remainder_of_an_input_that_is_not_rounded() -> None:
+    with pytest.raises(ValueError, match="no remainder"):
+        Int8Linear(
+            torch.eye(1, dtype=torch.int8),
+            torch.ones(1),
+            None,
+            torch.empty(0).long(),
+            torch.empty(1, 0),
+            InputRange(scale=0.1, zero_point=128),
+        )

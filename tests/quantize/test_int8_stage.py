@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from quantflow.model.replaced import forwards_replaced
 from quantflow.quantize import stage
 from quantflow.quantize.codes import block_file, load_block
 from quantflow.quantize.emulated import EmulatedDecoder, alone
-from quantflow.quantize.int8 import emulate, int8_dequantized, int8_weight
+from quantflow.quantize.int8 import InputRange, emulate, int8_dequantized, int8_weight
 from quantflow.quantize.int8_block import (
     Int8Block,
     int8_file,
@@ -133,7 +134,7 @@ def test_extremes_are_of_every_channel_over_all_tokens(output: Path, heard: dict
 
 def test_the_sample_is_of_tokens_from_all_over_the_text() -> None:
     collector, tokens = RangeCollector("unit", 4 * RANGE_TOKENS), torch.arange(4.0 * RANGE_TOKENS)
-    for batch in tokens.div(16).split(100):
+    for batch in torch.split(tokens.div(16), 100):
         collector.add(batch.unsqueeze(-1))
     seen = collector.finish().sample.float().flatten() * 16
     assert len(seen) == RANGE_TOKENS
@@ -229,13 +230,15 @@ def test_a_range_that_is_not_finite_is_refused(value: float) -> None:
 
 def test_values_come_back_from_disk_as_they_were(tmp_path: Path) -> None:
     weight = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
-    apart = int8_weight(weight, torch.tensor([2, 5]))
+    how, left = InputRange(0.1, 3), InputRange(0.004, 128)
+    apart = replace(int8_weight(weight, torch.tensor([2, 5])), input=how, remainder=left)
     plain = int8_weight(weight)
     path = tmp_path / "block.safetensors"
     save_int8_block(path, Int8Block({"a": apart, "b": plain}, {"norm.weight": torch.arange(8.0)}))
     found = load_int8_block(path)
     for own, other in ((found.linears["a"], apart), (found.linears["b"], plain)):
         assert all(torch.equal(getattr(own, n), getattr(other, n)) for n in ("q", "scales"))
+        assert (own.input, own.remainder) == (other.input, other.remainder)
         assert torch.equal(own.floating_channels, other.floating_channels)
         assert torch.equal(own.floating_weight, other.floating_weight)
     assert torch.equal(found.folds["norm.weight"], torch.arange(8.0))

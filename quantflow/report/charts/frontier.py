@@ -26,7 +26,7 @@ def frontier_chart(assignment: AssignmentRecord, words: Wording) -> Chart | None
     places = [(x(point.bytes / divisor), y(point.kl)) for point in points]
     marks: list[Mark] = [Segment(tuple(places), f"curve {series(0)}")]
     marks += [
-        Dot(*place, f"small {series(0)}", _said(point, words))
+        Dot(*place, f"minor {series(0)}", _said(point, words))
         for point, place in zip(points, places, strict=True)
     ]
     marks.append(
