@@ -90,7 +90,9 @@ def _is_caught(artifact: ArtifactReport, report: Report, errors: dict[str, str])
         right = artifact.verdict is Verdict.ERROR and not own and f"{meant}:{artifact.name}" in report.reason
         how = f"refused in {meant}"
     else:
-        right, how = meant in failed, f"fails {', '.join(dict.fromkeys(failed)) or 'nothing'}"
+        # Whatever is wrong with it, it is not the model: L1 must not be reached.
+        right = meant in failed and _level(artifact) != "L1"
+        how = f"fails {', '.join(dict.fromkeys(failed)) or 'nothing'}"
     print(f"{'ok ' if right else 'NOT'} {artifact.name}: {how}; meant: {meant}")
     return right
 
@@ -99,9 +101,15 @@ def _has_passed(artifact: ArtifactReport, report: Report) -> bool:
     reasons = [
         c.reason for c in report.criteria if c.artifact == artifact.name and c.verdict is not Verdict.PASS
     ]
-    right = artifact.verdict is Verdict.PASS
-    print(f"{'ok ' if right else 'NOT'} {artifact.name}: {artifact.verdict}{' '.join(['', *reasons])}")
+    right = artifact.verdict is Verdict.PASS and _level(artifact) == "L1"
+    told = " ".join([f"{artifact.verdict}, {_level(artifact)}", *reasons])
+    print(f"{'ok ' if right else 'NOT'} {artifact.name}: {told}")
     return right
+
+
+def _level(artifact: ArtifactReport) -> str | None:
+    """The level of lossless that it reaches."""
+    return None if artifact.lossless is None else artifact.lossless.level
 
 
 def _other_batches(recipe: quantflow.Recipe, folder: Path) -> bool:

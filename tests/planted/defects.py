@@ -130,8 +130,8 @@ def tokens_swapped(content: dict[str, Any]) -> None:
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
 
 
-def set_template(text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / "chat_template.jinja").write_text(text) and None
+def set_template(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "chat_template.jinja").write_text(text)
 
 
 DEFECTS: Mapping[str, Planted] = {
