@@ -4,11 +4,11 @@ from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.formats.params import AssembleParams
 from quantflow.measure.params import BaselineParams
 from quantflow.pipeline.deadline import parse_duration
+from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.scan_stage import SCAN
 from quantflow.pipeline.stage import Stage
 from quantflow.recipe.artifacts import QuantizedArtifact
-from quantflow.recipe.margins import margins
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.sensitivity import DEFAULT_MAX_ROUNDS, DEFAULT_MAX_SPARED, Assigning
@@ -81,21 +81,20 @@ def assigning_stages(recipe: Recipe, artifact: QuantizedArtifact, machine: Machi
     )
     if found.until is None:
         return (assign,)
-    limits = margins(recipe, artifact)
+    gate = gate_params(recipe, artifact).model_copy(update={"speed": None, "memory": None})
     search = Stage(
         name=f"search:{artifact.name}",
         function="quantflow.sensitivity.search_stage:run",
         params=SearchParams(
             choosing=choosing,
-            max_increase=limits.max_increase,
-            max_mean_kl=limits.max_mean_kl,
+            gate=gate,
             max_spared=DEFAULT_MAX_SPARED if found.max_spared is None else found.max_spared,
             max_rounds=found.max_rounds or DEFAULT_MAX_ROUNDS,
             time_limit=None
             if found.time_limit is None
             else parse_duration(found.time_limit, "sensitivity.time_limit"),
         ),
-        inputs={**inputs, ASSIGNMENT: assign.name},
+        inputs={**inputs, "inspect": "inspect", ASSIGNMENT: assign.name},
         on_device=True,
         artifact=artifact.name,
         resumable=True,

@@ -12,6 +12,7 @@ from quantflow.formats.onnx.params import (
     SessionOptions,
 )
 from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
+from quantflow.pipeline.asked import asked_inputs
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
@@ -143,6 +144,7 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
                 "baseline": BASELINE,
                 "measure": f"measure:{name}",
                 "speed": f"speed:{name}",
+                **asked_inputs(recipe, name),
             },
             artifact=name,
         ),
@@ -215,7 +217,6 @@ def _require_measurable(recipe: Recipe) -> None:
     asked = {
         "gate.tasks": bool(recipe.gate.tasks),
         "gate.generation": recipe.gate.generation is not None,
-        "gate.identity": recipe.gate.identity is not None,
         "gate.against": recipe.gate.against is not None,
     }
     for key, is_asked in asked.items():

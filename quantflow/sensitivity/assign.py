@@ -78,7 +78,7 @@ def by_budget(units: Sequence[UnitLadder], limits: Limits) -> Choice:
         ends.append(end)
     found = milp(
         OBJECTIVE * value,
-        integrality=np.ones(len(places)),
+        integrality=np.ones(len(places), dtype=np.int64),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(np.array(rows), -np.inf, np.array(ends)),
         options={"mip_rel_gap": GAP},

@@ -107,6 +107,8 @@ class RoundCriterion(_Record):
 
     Attributes:
         name: As in the recipe's gate.
+        metric: What is measured, e.g. `kl_mean`.
+        slice: The part of the documents that it concerns; `all` for the whole.
         delta: What is held against the margin.
         ci_low: Lower end of its 90 % interval.
         ci_high: Upper end of it.
@@ -117,6 +119,8 @@ class RoundCriterion(_Record):
     """
 
     name: str
+    metric: str
+    slice: str
     delta: float | None
     ci_low: float | None
     ci_high: float | None

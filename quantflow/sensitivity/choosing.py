@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from quantflow.formats.params import AssembleParams
+from quantflow.gate.params import GateParams
 from quantflow.pipeline.stage import StageParams
 
 
@@ -53,16 +54,14 @@ class SearchParams(StageParams):
 
     Attributes:
         choosing: See there.
-        max_increase: The gate's margin of perplexity, a fraction.
-        max_mean_kl: The gate's margin of mean KL, nats per token.
+        gate: The gate's margins of what is judged on samples; speed and memory are left out.
         max_spared: Largest share of the weights that may be spared.
         max_rounds: Most candidates beside the one with nothing spared.
         time_limit: Seconds after which no further round is begun; None is no limit.
     """
 
     choosing: Choosing
-    max_increase: float = Field(ge=0, allow_inf_nan=False)
-    max_mean_kl: float = Field(ge=0, allow_inf_nan=False)
+    gate: GateParams
     max_spared: float
     max_rounds: PositiveInt
     time_limit: float | None = None

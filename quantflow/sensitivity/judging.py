@@ -1,18 +1,17 @@
 """Holds a search's candidates to the gate's own criteria and margins, on the selection documents."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from quantflow.data.documents import load_documents
-from quantflow.gate.criteria import kl_criterion, perplexity_criterion
-from quantflow.gate.stage import independent_groups
+from quantflow.data.windows import Windows, scored_documents
+from quantflow.gate.params import GateParams
+from quantflow.gate.stage import Asked, independent_groups, judge
+from quantflow.inspection.record import load_inspection
+from quantflow.measure.batches import scored_targets
 from quantflow.measure.measurement import Samples, load_samples
 from quantflow.sensitivity.assignment import RoundCriterion
-from quantflow.sensitivity.choosing import SearchParams
 from quantflow.sensitivity.search import with_room
 
 
@@ -21,29 +20,29 @@ class Judge:
     """The margins and what candidates are compared with.
 
     Attributes:
-        params: The artifact's name and margins.
-        baseline: The lossless model's samples on the selection documents.
-        clusters: Document → what stands for it and its near duplicates, [documents].
+        gate: The gate's margins.
+        asked: What has to be scored: the selection documents.
+        baseline: The lossless model's samples on them.
     """
 
-    params: SearchParams
+    gate: GateParams
+    asked: Asked
     baseline: Samples
-    clusters: NDArray[np.int32]
 
     @classmethod
-    def of(cls, params: SearchParams, inputs: Mapping[str, Path]) -> "Judge":
-        """From the finished outputs of `data` and, on the selection documents, `baseline`."""
-        clusters = independent_groups(load_documents(inputs["data"]))
-        return cls(params, load_samples(inputs["baseline"]), clusters)
+    def of(cls, gate: GateParams, inputs: Mapping[str, Path], windows: Windows) -> "Judge":
+        """From the finished outputs of `data`, `inspect` and, on the selection documents, `baseline`."""
+        documents = load_documents(inputs["data"])
+        asked = Asked(
+            document=scored_documents(windows),
+            target=scored_targets(windows),
+            clusters=independent_groups(documents),
+            slices=[document.slice for document in documents],
+            vocab_size=load_inspection(inputs["inspect"]).vocab_size,
+        )
+        return cls(gate, asked, load_samples(inputs["baseline"]))
 
     def criteria(self, samples: Samples) -> tuple[RoundCriterion, ...]:
-        """Every criterion of a candidate, with room."""
-        name = self.params.choosing.assemble.name
-        before, after = self._clustered(self.baseline), self._clustered(samples)
-        return (
-            with_room(perplexity_criterion(name, before, after, self.params.max_increase)),
-            with_room(kl_criterion(name, after, self.params.max_mean_kl)),
-        )
-
-    def _clustered(self, samples: Samples) -> Samples:
-        return replace(samples, document=self.clusters[samples.document])
+        """Every criterion that a candidate has to meet, with room."""
+        found = judge(self.gate, self.asked, self.baseline, samples)
+        return tuple(with_room(criterion) for criterion in found.criteria if criterion.required)

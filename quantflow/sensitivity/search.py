@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.result import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.sensitivity.assignment import RoundCriterion
 from quantflow.sensitivity.frontier import Point
@@ -15,25 +15,31 @@ HALF_WIDTHS = 1 + math.sqrt(2)
 
 
 def with_room(result: CriterionResult) -> RoundCriterion:
-    """A criterion of the gate on the selection documents, and whether it would hold on others."""
+    """A criterion of the gate on the selection documents, and whether it would hold on others.
+
+    Every delta is a loss. A slice of few documents is told by its interval, wide as that is; the gate itself
+    may find the evaluation documents too few for a verdict.
+    """
     bound = None
     if result.delta is not None and result.ci_high is not None:
         bound = result.delta + HALF_WIDTHS * (result.ci_high - result.delta)
     return RoundCriterion(
         name=result.name,
+        metric=result.metric,
+        slice=result.slice,
         delta=result.delta,
         ci_low=result.ci_low,
         ci_high=result.ci_high,
         bound=bound,
         margin=result.margin,
         verdict=result.verdict,
-        holds=result.verdict is Verdict.PASS and bound is not None and bound <= result.margin,
+        holds=result.verdict is not Verdict.ERROR and bound is not None and bound <= result.margin,
     )
 
 
 def strain(criteria: Sequence[RoundCriterion]) -> float:
     """How many times its margin the worst criterion's bound is: at most 1 where all hold."""
-    return max(map(_strain, criteria))
+    return max(map(_strain, criteria), default=0.0)
 
 
 def _strain(criterion: RoundCriterion) -> float:

@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from quantflow.formats.assembly import WRITTEN_FOLDER, load_assembly, pass_on
@@ -46,8 +47,8 @@ def run(params: SearchParams, inputs: Mapping[str, Path], output: Path, reporter
 
     Args:
         params: The artifact, the gate's margins, and where to stop.
-        inputs: Finished outputs of `source`, `data`, `codes`, `scan`, `assignment` (the assign stage's) and,
-            on the selection documents, `baseline`.
+        inputs: Finished outputs of `source`, `inspect`, `data`, `codes`, `scan`, `assignment` (the assign
+            stage's) and, on the selection documents, `baseline`.
         output: Where to write.
         reporter: Receives progress and an event of each round.
 
@@ -127,7 +128,7 @@ class _Search:
             sizes=Sizes(free.weights, other_bytes(free.units, plain.weight_bytes)),
             points=points,
             further=len(points) < len(frontier(free.units)),
-            judge=Judge.of(params, inputs),
+            judge=Judge.of(params.gate, inputs, bench.beside.windows),
             reporter=reporter,
         )
 
@@ -143,7 +144,7 @@ class _Search:
                 return rounds, stopped
             number = len(rounds)
             rounds.append(self._round(number, point))
-            self.reporter.keep(lambda done=rounds[-1], number=number: records.keep(number, done))
+            self.reporter.keep(partial(records.keep, number, rounds[-1]))
             self._tell(rounds, number, rounds[-1])
             self._drop_all_but(best_round(rounds), len(rounds))
 

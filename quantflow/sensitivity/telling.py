@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from quantflow.gate.result import EVERYTHING
 from quantflow.pipeline.events import Reporter
 from quantflow.sensitivity.assignment import RoundCriterion, StoppedBy
 from quantflow.sensitivity.choosing import SearchParams
@@ -34,7 +35,7 @@ def tell_round(
     params: SearchParams, number: int, done: Round, added: Sequence[str], reporter: Reporter
 ) -> None:
     """One event of a round."""
-    missed = [criterion.name for criterion in done.criteria if not criterion.holds]
+    missed = [_name(criterion) for criterion in done.criteria if not criterion.holds]
     figures = "; ".join(map(_figure, done.criteria))
     mix = done.mix
     outcome = "all hold with room" if not missed else f"{' and '.join(missed)} not within reach"
@@ -92,12 +93,17 @@ def search_reasons(
 
 
 def _figure(criterion: RoundCriterion) -> str:
-    """`kl 0.0523, up to 0.0561 of 0.05`."""
+    """`kl_mean 0.0523, up to 0.0561 of 0.05`."""
+    name = _name(criterion)
     if criterion.delta is None or criterion.bound is None:
-        return f"{criterion.name} not measurable"
-    if criterion.name == "perplexity":
+        return f"{name} not measurable"
+    if criterion.metric == "perplexity":
         return (
-            f"perplexity {100 * criterion.delta:+.2f} %, up to {100 * criterion.bound:+.2f} % "
+            f"{name} {100 * criterion.delta:+.2f} %, up to {100 * criterion.bound:+.2f} % "
             f"of {100 * criterion.margin:.2f} %"
         )
-    return f"{criterion.name} {criterion.delta:.4g}, up to {criterion.bound:.4g} of {criterion.margin:.4g}"
+    return f"{name} {criterion.delta:.4g}, up to {criterion.bound:.4g} of {criterion.margin:.4g}"
+
+
+def _name(criterion: RoundCriterion) -> str:
+    return criterion.metric if criterion.slice == EVERYTHING else f"{criterion.metric} of {criterion.slice}"

@@ -63,7 +63,8 @@ def test_a_search_is_a_stage_that_refuses_too_few_documents_before_calibration(
     assert found["baseline-selection"].params.min_documents == 30  # type: ignore[attr-defined]
     params = found["search:int4"].params
     assert (params.max_spared, params.max_rounds, params.time_limit) == (0.2, 8, 7200)  # type: ignore[attr-defined]
-    assert (params.max_mean_kl, params.max_increase) == (0.07, 0.03)  # type: ignore[attr-defined]
+    gate = params.gate  # type: ignore[attr-defined]
+    assert (gate.artifact, gate.max_mean_kl, gate.max_increase) == ("int4", 0.07, 0.03)
     assert found["assign:int4"].params.policy == "search"  # type: ignore[attr-defined]
     assert found["assemble:int4"].inputs["assignment"] == "search:int4"
 

@@ -14,6 +14,7 @@ from quantflow.measure.measurement import Samples, load_samples
 from quantflow.sensitivity import assign_stage
 from quantflow.sensitivity.assignment import AssignmentRecord, load_assignment
 from quantflow.sensitivity.choosing import AssignParams
+from quantflow.sensitivity.decisions import ROLLED_BACK
 from quantflow.sensitivity.kept import load_precisions
 from tests.reporting import RecordingReporter
 from tests.sensitivity.ground import NAMES, SCHEME, choosing, scan_output
@@ -35,9 +36,8 @@ def run(
     scan = scan_output(tmp_path / "scan", tiny_llama, WORST if kl is None else kl)
     output = tmp_path / "out"
     output.mkdir()
-    params = AssignParams(
-        choosing=choosing(keep, force), **({"policy": "budget", "max_spared": 0.12} | policy)
-    )
+    values: dict[str, Any] = {"policy": "budget", "max_spared": 0.12} | policy
+    params = AssignParams(choosing=choosing(keep, force), **values)
     assign_stage.run(params, {**outputs, "scan": scan}, output, reporter or RecordingReporter())
     return load_assignment(output), output
 
@@ -102,6 +102,7 @@ def test_a_mix_that_measures_worse_than_nothing_spared_is_rolled_back_and_said(
 
     def worse(bench: Any, folder: Path, part: Any, what: str) -> Samples:
         samples = real(bench, folder, part, what)
+        assert samples.kl is not None
         factor = 100 if "mix" in what else 1
         return Samples(samples.document, samples.nll, samples.kl * factor, samples.top1)
 
@@ -115,7 +116,7 @@ def test_a_mix_that_measures_worse_than_nothing_spared_is_rolled_back_and_said(
     assert record.rolled_back is not None
     assert record.rolled_back.kl > record.plain.kl
     undone = next(decision for decision in record.decisions if decision.unit == "model.layers.1.o")
-    assert undone.reason == assign_stage.ROLLED_BACK
+    assert undone.reason == ROLLED_BACK
 
 
 def test_kept_units_are_no_part_of_the_budget_and_forced_ones_stay_quantized(

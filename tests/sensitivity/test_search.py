@@ -2,8 +2,9 @@
 
 import math
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 
 from quantflow.formats.assembly import ARTIFACT_FOLDER, WRITTEN_FOLDER, load_assembly
 from quantflow.formats.read import open_artifact
-from quantflow.gate.criteria import CriterionResult
+from quantflow.gate.params import GateParams
+from quantflow.gate.result import CriterionResult
 from quantflow.gate.verdict import Verdict
-from quantflow.measure.measurement import Samples
+from quantflow.measure.measurement import RuntimeInfo, Samples, load_samples, save_measurement
+from quantflow.measure.summary import summarize
 from quantflow.sensitivity import assign_stage, search_stage
 from quantflow.sensitivity.assign import total_kl
 from quantflow.sensitivity.assignment import AssignmentRecord, load_assignment
@@ -22,8 +25,9 @@ from quantflow.sensitivity.frontier import frontier
 from quantflow.sensitivity.kept import load_precisions
 from quantflow.sensitivity.search import HALF_WIDTHS, next_point, strain, with_room
 from tests.reporting import RecordingReporter
-from tests.sensitivity.ground import DOCUMENTS, NAMES, choosing, scan_output
+from tests.sensitivity.ground import NAMES, choosing, scan_output
 from tests.sensitivity.scans import two_rungs
+from tests.tiny_models import VOCABULARY
 
 # What each unit costs in the world of `Simulated`; all `o` are of one size, so that this is their order.
 COSTS = {f"model.layers.{block}.o": cost for block, cost in ((1, 0.5), (0, 0.3), (2, 0.1))}
@@ -36,10 +40,12 @@ class Simulated:
 
     Attributes:
         room: What every position differs by from document to document.
+        factor: What all of it is multiplied by, by the number of units kept.
         seen: Units kept in each candidate that was measured.
     """
 
     room: float = 0.0
+    factor: dict[int, float] = field(default_factory=dict)
     seen: list[frozenset[str]] = field(default_factory=list)
 
     def __call__(self, bench: Any, folder: Path, part: Any, what: str) -> Samples:
@@ -47,10 +53,14 @@ class Simulated:
         open_artifact(folder / ARTIFACT_FOLDER)  # whole and readable
         self.seen.append(kept)
         kl = math.fsum(cost for name, cost in COSTS.items() if name not in kept)
-        document = np.repeat(np.arange(DOCUMENTS, dtype=np.int32), 10)
-        values = kl + self.room * np.where(document % 2, 1.0, -1.0)
-        (part.progress_folder / "measured").mkdir(exist_ok=True)
-        return Samples(document, np.zeros(document.size), values, np.ones(document.size, dtype=np.bool_))
+        lossless = load_samples(bench.beside.baseline)
+        values = kl * self.factor.get(len(kept), 1.0) + self.room * np.where(lossless.document % 2, 1.0, -1.0)
+        samples = replace(lossless, kl=values, top1=np.ones(values.size, dtype=np.bool_))
+        output = part.progress_folder / "measured"
+        output.mkdir(exist_ok=True)
+        runtime = RuntimeInfo(name="none", version="", device="cpu", dtype="float32", options={})
+        save_measurement(output, summarize(samples, bench.slices, runtime), samples)
+        return samples
 
 
 @dataclass
@@ -61,56 +71,39 @@ class Ground:
     reporter: RecordingReporter = field(default_factory=RecordingReporter)
 
     def search(self, output: str = "out", **changes: Any) -> AssignmentRecord:
-        values: dict[str, Any] = {"max_increase": 9.0, "max_mean_kl": 0.2, "max_spared": 0.5, "max_rounds": 8}
-        params = SearchParams(choosing=choosing(), **(values | changes))
+        values: dict[str, Any] = {"max_spared": 0.5, "max_rounds": 8} | changes
+        gate = GateParams(artifact="int3", max_increase=9.0, max_mean_kl=values.pop("max_mean_kl", 0.2))
+        params = SearchParams(choosing=choosing(), gate=gate, **values)
         (self.folder / output).mkdir(exist_ok=True)
         search_stage.run(params, self.outputs, self.folder / output, self.reporter)
         return load_assignment(self.folder / output)
 
 
 @pytest.fixture
+def simulated() -> Simulated:
+    return Simulated()
+
+
+@pytest.fixture
 def ground(
-    outputs: dict[str, Path], tmp_path: Path, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+    outputs: dict[str, Path],
+    tmp_path: Path,
+    tiny_llama: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    simulated: Simulated,
 ) -> Ground:
     """After the assign stage, in a world where costs are known."""
-    simulated = Simulated()
-    monkeypatch.setattr(search_stage, "measured", simulated)
-    monkeypatch.setattr(search_stage, "load_samples", lambda folder: simulated_plain(simulated))
-    monkeypatch.setattr(
-        search_stage.Judge,  # type: ignore[attr-defined]
-        "_clustered",
-        lambda self, samples: samples,
-    )
-    monkeypatch.setattr("quantflow.sensitivity.judging.load_samples", lambda folder: lossless())
-    scan = scan_output(tmp_path / "scan", tiny_llama, COSTS)
+    for stage in (assign_stage, search_stage):
+        monkeypatch.setattr(stage, "measured", simulated)
+    inspected = SimpleNamespace(vocab_size=VOCABULARY)
+    monkeypatch.setattr("quantflow.sensitivity.judging.load_inspection", lambda folder: inspected)
+    inputs = {**outputs, "scan": scan_output(tmp_path / "scan", tiny_llama, COSTS), "inspect": tmp_path}
     assigned = tmp_path / "assigned"
     assigned.mkdir()
-    inputs = {**outputs, "scan": scan}
-    monkeypatch.setattr(assign_stage, "measured", plain_only(simulated))
     params = AssignParams(choosing=choosing(), policy="search")
     assign_stage.run(params, inputs, assigned, RecordingReporter())
     simulated.seen.clear()
     return Ground({**inputs, "assignment": assigned}, tmp_path, simulated)
-
-
-def lossless() -> Samples:
-    document = np.repeat(np.arange(DOCUMENTS, dtype=np.int32), 10)
-    return Samples(document, np.zeros(document.size))
-
-
-def simulated_plain(simulated: Simulated) -> Samples:
-    document = np.repeat(np.arange(DOCUMENTS, dtype=np.int32), 10)
-    values = math.fsum(COSTS.values()) + simulated.room * np.where(document % 2, 1.0, -1.0)
-    return Samples(document, np.zeros(document.size), values, np.ones(document.size, dtype=np.bool_))
-
-
-def plain_only(simulated: Simulated) -> Any:
-    def measure(bench: Any, folder: Path, part: Any, what: str) -> Samples:
-        samples = simulated(bench, folder, part, what)
-        (part.progress_folder / "measured" / "samples").write_text("of the plain artifact")
-        return samples
-
-    return measure
 
 
 def test_the_next_best_units_are_spared_until_the_criteria_hold_with_room(ground: Ground) -> None:
@@ -182,19 +175,10 @@ def test_a_gate_that_cannot_be_met_saves_its_best(
     open_artifact(written / ARTIFACT_FOLDER)
 
 
-def test_the_best_is_kept_where_a_later_round_is_worse(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = ground.simulated
-
-    def worse_with_three(bench: Any, folder: Path, part: Any, what: str) -> Samples:
-        samples = real(bench, folder, part, what)
-        assert samples.kl is not None
-        return Samples(samples.document, samples.nll, samples.kl * 300, samples.top1)
-
-    monkeypatch.setattr(search_stage, "measured", worse_with_three)
+def test_the_best_is_kept_where_a_later_round_is_worse(ground: Ground) -> None:
+    ground.simulated.factor[3] = 300.0
     record = ground.search(max_mean_kl=0.105, max_spared=0.12)
-    assert [len(kept) for kept in real.seen] == [3]
+    assert [len(kept) for kept in ground.simulated.seen] == [3]
     assert [done.best for done in record.rounds] == [True, False]
     assert (record.stopped_by, record.spared, record.mix) == ("max_spared", (), record.plain)
     assert load_assembly(ground.folder / "out" / WRITTEN_FOLDER).kept_units == ()
@@ -205,7 +189,8 @@ def test_every_round_is_an_event_in_the_run_s_log(ground: Ground) -> None:
     first, second = (event for event in ground.reporter.events if event.code == "search-round")
     assert first.message == (
         "Round 0 of the search for int3, on the selection documents: 0 units spared (0.0 % of the weights); "
-        "perplexity +0.00 %, up to +0.00 % of 900.00 %; kl 0.906, up to 0.906 of 0.3: kl not within reach."
+        "perplexity +0.00 %, up to +0.00 % of 900.00 %; kl_mean 0.906, up to 0.906 of 0.3: kl_mean not "
+        "within reach."
     )
     assert second.message.endswith("all hold with room.")
     assert second.detail["added"] == ["model.layers.1.o", "model.layers.0.o"]
@@ -287,7 +272,8 @@ def test_room_is_what_as_many_other_documents_may_differ_by() -> None:
     assert found.bound == pytest.approx(0.10 + HALF_WIDTHS * 0.01)
     assert found.holds
     assert not with_room(criterion(0.10, 0.11, 0.12)).holds
-    assert not with_room(criterion(0.10, 0.11, 0.9, Verdict.INCONCLUSIVE)).holds
+    assert with_room(criterion(0.10, 0.11, 0.9, Verdict.INCONCLUSIVE)).holds
+    assert not with_room(criterion(0.10, 0.11, 0.9, Verdict.ERROR)).holds
     unknown = CriterionResult(
         artifact="a", name="kl", metric="kl_mean", margin=1.0, verdict=Verdict.ERROR, reason=""
     )
