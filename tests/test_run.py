@@ -85,7 +85,7 @@ def test_margins_that_cannot_be_met_fail_with_exit_code_1(again: Command) -> Non
     assert again("run", "tiny.yaml", "--set", "gate.kl.max_mean=0") == 1
     assert "FAIL" in again.out
     # Everything but the gate was there already.
-    assert again.err.count(": from the store") == 9
+    assert again.err.count(": from the store") == 10
     assert again.err.count("done in") == 1
 
 
@@ -170,7 +170,7 @@ def test_an_unchanged_run_reports_anew_without_importing_torch(again: Command) -
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(": from the store") == 10, done.stderr
+    assert done.stderr.count(": from the store") == 11, done.stderr
     assert done.stdout.splitlines()[-1] == "False"
     first, second = reports(again.folder)
     assert first["run_id"] != second["run_id"]
@@ -226,12 +226,17 @@ def test_the_recipe_in_the_report_does_not_hold_what_the_environment_put_there(
 ) -> None:
     monkeypatch.setenv("TITLE_PART", "hush-hush")
     path = again.folder / "tiny.yaml"
-    path.write_text(path.read_text() + "report: {title: 'About ${TITLE_PART}'}\n")
+    path.write_text(
+        path.read_text() + "report: {title: 'About ${TITLE_PART}', language: zh, text: redacted}\n"
+    )
     assert again("run", "tiny.yaml") == 0
     report = reports(again.folder)[-1]
     assert report["title"] == "About hush-hush"  # what the key is there to show
     assert "hush-hush" not in json.dumps(report["provenance"])
-    assert "About ${TITLE_PART}" in json.dumps(report["provenance"])
+    assert report["provenance"]["recipe_resolved"]["report"]["title"] == "About ${TITLE_PART}"
+    assert (report["language"], report["text"], report["published_text"]) == ("zh", "redacted", "redacted")
+    page = again.folder / "reports" / "tiny" / report["run_id"] / "report.html"
+    assert 'lang="zh-Hans"' in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("arguments", ["run tiny.yaml --json", "run tiny.yaml", "schema"])

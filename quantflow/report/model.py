@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
 from quantflow.formats.onnx.census_record import Census
+from quantflow.gate.divergence import Divergence
 from quantflow.gate.result import CriterionResult, Lossless
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
@@ -14,6 +15,7 @@ from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
 from quantflow.remedies.record import RemedyRecord
 from quantflow.report.decision import Decision
+from quantflow.report.text import TextLevel
 from quantflow.report.wording import Language
 from quantflow.sensitivity.assignment import AssignmentRecord
 from quantflow.sensitivity.record import ScanRecord
@@ -60,6 +62,7 @@ class ArtifactReport(_Part):
         yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
+        divergence: Where its distributions diverge, without text of the data; None where it was not judged.
         remedies: What makes INT8 inputs accurate: whole models as measured, and what each unit got; None
             where inputs are not INT8.
         census: What every unit of an ONNX artifact really runs as; None for others.
@@ -79,6 +82,7 @@ class ArtifactReport(_Part):
     measurements: Measurement | None
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
+    divergence: Divergence | None = None
     remedies: RemedyRecord | None = None
     census: Census | None = None
     sensitivity: ScanRecord | None = None
@@ -164,6 +168,8 @@ class Report(_Part):
         recipe: Name of the recipe.
         title: Title for people: the recipe's `report.title`, else its name.
         language: What report.html is written in; report.json is in English.
+        text: What it holds of texts of models and data.
+        published_text: What a copy of it that is published may hold of them.
         verdict: The worst of the artifacts' verdicts; error, too, where any stage failed.
         exit_code: What the command exits with: 0 pass, 1 fail, 2 error, 3 inconclusive.
         reason: Why this verdict, in plain words.
@@ -182,6 +188,8 @@ class Report(_Part):
     recipe: str
     title: str
     language: Language = "en"
+    text: TextLevel = "full"
+    published_text: TextLevel = "none"
     verdict: Verdict
     exit_code: int
     reason: str
