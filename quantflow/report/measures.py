@@ -14,7 +14,7 @@ RELATIVE = ("perplexity", *MORE_IS_BETTER, "memory_ratio")
 BYTES = ("memory_bytes", "memory_ratio")
 # Shares of positions or prompts: the value is what was kept, the change what was lost.
 SHARES = ("top1_agreement", "identical_rate")
-COUNTS = ("differences",)
+COUNTS = ("differences", "units_fallen_back")
 AGAINST = "against"
 """Name of the criteria that are held against the artifact in service instead of the baseline."""
 # Criteria whose slice is the name of a task.
