@@ -72,6 +72,8 @@ class GateParams(StageParams):
         require: Level of lossless that the artifact has to reach; None where none is asked for.
         speed: Margin of speed; None where it is not judged.
         memory: Margins of memory; None where it is not judged.
+        census_required: Whether a unit of an ONNX artifact that ONNX Runtime computes otherwise than it is
+            stored fails it.
         asked: Margins of what is asked for beside loss on text, speed and memory.
     """
 
@@ -87,4 +89,5 @@ class GateParams(StageParams):
     require: Level | None = None
     speed: SpeedMargin | None = None
     memory: MemoryMargins | None = None
+    census_required: bool = True
     asked: Asked = Asked()

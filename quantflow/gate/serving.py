@@ -50,7 +50,7 @@ def _speed(artifact: str, speed: SpeedValue, at: SpeedAt, margin: SpeedMargin) -
         verdict = Verdict.INCONCLUSIVE
     else:
         verdict = Verdict.PASS if low > margin.min_speedup else Verdict.FAIL
-    what = f"{_METRICS[margin.metric]}, {at.concurrency} at a time"
+    what = f"{_METRICS[margin.metric]}, {at.what}"
     measured = f"{mean:.3g} times as fast as the baseline ({what}; 90 % interval {low:.3g} to {high:.3g})"
     asked = f"the {margin.min_speedup:.4g} asked for"
     if few:
@@ -64,7 +64,7 @@ def _speed(artifact: str, speed: SpeedValue, at: SpeedAt, margin: SpeedMargin) -
     return CriterionResult(
         artifact=artifact,
         name="speed",
-        slice=f"{at.concurrency} at a time",
+        slice=at.what,
         metric=f"speedup_{margin.metric}",
         baseline=getattr(at.baseline, margin.metric),
         value=getattr(at.artifact, margin.metric),

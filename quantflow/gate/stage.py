@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
+from quantflow.formats.onnx.census_record import has_census, load_census
 from quantflow.gate.against import against_criteria
 from quantflow.gate.asked_criteria import asked_criteria
 from quantflow.gate.baseline import baseline_criterion
 from quantflow.gate.bound import kl_bound_criterion
+from quantflow.gate.census import census_criterion
 from quantflow.gate.decide import error
 from quantflow.gate.holm import corrected, several_failures
 from quantflow.gate.kl import MEAN, P99, TOP1, kl_criterion, kl_p99_criterion, top1_criterion
@@ -69,7 +71,6 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     with reporter.track("judging criteria", 1) as advance:
         windows = load_windows(inputs["data"] / EVALUATION_FILE)
         documents = load_documents(inputs["data"])
-        served = load_serving(inputs["speed"]) if "speed" in inputs else None
         asked = Asked(
             document=scored_documents(windows),
             target=scored_targets(windows),
@@ -85,11 +86,8 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
             noise=load_noise(inputs["noise"]) if "noise" in inputs else None,
             others=(
-                *(
-                    ()
-                    if served is None
-                    else serving_criteria(params.artifact, served, params.speed, params.memory)
-                ),
+                *_served(params, inputs),
+                *_census(params, inputs),
                 *asked_criteria(params.artifact, params.asked, inputs),
                 *against_criteria(params, asked.document, asked.target, asked.clusters, inputs),
             ),
@@ -97,6 +95,20 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")
         advance(1)
+
+
+def _served(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
+    if "speed" not in inputs:
+        return ()
+    return serving_criteria(params.artifact, load_serving(inputs["speed"]), params.speed, params.memory)
+
+
+def _census(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
+    """What really runs, of an artifact that was measured in ONNX Runtime."""
+    if not has_census(inputs["measure"]):
+        return ()
+    census = load_census(inputs["measure"])
+    return (census_criterion(params.artifact, census, required=params.census_required),)
 
 
 def load_gate(stage_output: Path) -> GateResult:

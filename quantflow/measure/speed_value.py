@@ -40,12 +40,22 @@ class SpeedAt(_Value):
         artifact: The artifact's pace.
         speedup: Metric → how many times as fast as the baseline the artifact was, one value for each round,
             in which both were timed one right after the other.
+        prompt_tokens: Tokens of the prompts, where they differ from entry to entry; None where
+            `SpeedValue.prompt_tokens` says it.
     """
 
     concurrency: int
     baseline: Pace
     artifact: Pace
     speedup: Mapping[SpeedMetric, tuple[float, ...]]
+    prompt_tokens: int | None = None
+
+    @property
+    def what(self) -> str:
+        """What tells it from the other entries, in words."""
+        if self.prompt_tokens is None:
+            return f"{self.concurrency} at a time"
+        return f"prompts of {self.prompt_tokens} tokens"
 
     def mean_speedup(self, metric: SpeedMetric) -> float:
         """Geometric mean over rounds."""
@@ -57,10 +67,11 @@ class SpeedValue(_Value):
 
     Attributes:
         computed_on: The machine, which the figures are of.
-        prompt_tokens: Tokens of every prompt, drawn at random: content does not matter to a dense model.
+        prompt_tokens: Tokens of every prompt (of the longest where they differ), drawn at random: content
+            does not matter to a dense model.
         output_tokens: Tokens generated for every request.
         rounds: How often both were timed; who goes first alternates.
-        at: One entry for each number of requests at a time.
+        at: One entry for each number of requests at a time, or length of prompt.
     """
 
     computed_on: str
@@ -78,11 +89,15 @@ class MemoryOf(_Value):
         idle_bytes: The runtime itself, before it loads a model.
         peak_bytes: Most that it took while it loaded and served, the runtime and its key-value cache
             included: main memory of the process on a CPU, reserved memory of the GPU on a GPU.
+        resident_bytes: Main memory that it takes after serving; None where it was not looked at.
+        load_seconds: Time that loading took; None likewise.
     """
 
     file_bytes: int
     idle_bytes: int
     peak_bytes: int
+    resident_bytes: int | None = None
+    load_seconds: float | None = None
 
     @property
     def advised_bytes(self) -> int:

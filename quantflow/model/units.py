@@ -85,6 +85,22 @@ def require_disjoint(kept: frozenset[str], forced: frozenset[str], where: str) -
         )
 
 
+def kept_of_all(patterns: Sequence[str], family: Family, blocks: int, where: str = "keep") -> frozenset[str]:
+    """The units that a recipe's `keep` means in a format in which the head is a unit like any other.
+
+    Args:
+        patterns: As for `kept_units`.
+        family: The model's family.
+        blocks: How many blocks it has.
+        where: Key of the recipe, for messages.
+
+    Raises:
+        RecipeError: As for `kept_units`.
+    """
+    kept = kept_units(patterns, family, blocks, where)
+    return kept | {HEAD} if any(fnmatchcase(HEAD, pattern) for pattern in patterns) else kept
+
+
 def _unknown(pattern: str, units: Mapping[str, tuple[str, ...]], where: str) -> RecipeError:
     wholes = [unit for unit, linears in units.items() if any(fnmatchcase(name, pattern) for name in linears)]
     if wholes:

@@ -35,5 +35,6 @@ def gate_params(recipe: Recipe, artifact: Artifact) -> GateParams:
         require=recipe.gate.require,
         speed=speed_margin(recipe),
         memory=memory_margins(recipe),
+        census_required=recipe.gate.census.required,
         asked=asked_of(recipe),
     )

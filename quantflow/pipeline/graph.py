@@ -21,6 +21,7 @@ from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.importing import import_stage
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_codes, onnx_shared_stages
 from quantflow.pipeline.scan_stage import scan_stage
 from quantflow.pipeline.serving import (
     memory_margins,
@@ -32,12 +33,13 @@ from quantflow.pipeline.serving import (
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
 from quantflow.recipe.artifacts import (
-    Artifact,
     GptqArtifact,
     HfArtifact,
     ImportArtifact,
+    TorchArtifact,
     is_quantized_here,
 )
+from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigns
@@ -68,14 +70,19 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     """
     own = [
         stage
-        for artifact in recipe.artifacts
-        for stage in _artifact_stages(recipe, artifact, machine, digests)
+        for artifact in sorted(recipe.artifacts, key=lambda one: isinstance(one, OnnxArtifact))
+        for stage in (
+            onnx_artifact_stages(recipe, artifact, machine)
+            if isinstance(artifact, OnnxArtifact)  # after those whose codes they may take
+            else _artifact_stages(recipe, artifact, machine, digests)
+        )
     ]
     where = _measured_in(recipe, machine)[0]
     params = where.params or MeasureParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens)
     scan = scan_stage(recipe, machine) if assigns(recipe) else None
     return (
         *_shared_stages(recipe, machine, digests),
+        *onnx_shared_stages(recipe, machine),
         *asked_stages(recipe, machine, digests),
         *against_stages(recipe, machine, digests, where.runtime, params),
         *_quantizing_stages(recipe, machine),
@@ -158,7 +165,12 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
 def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
     """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
     schemes = {
-        scheme.id: scheme for scheme in map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a)))
+        scheme.id: scheme
+        for scheme in (
+            *map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a))),
+            *(onnx_codes(a) for a in recipe.artifacts if isinstance(a, OnnxArtifact)),
+        )
+        if scheme is not None
     }
     if not schemes:
         return ()
@@ -179,7 +191,7 @@ def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
 
 
 def _artifact_stages(
-    recipe: Recipe, artifact: Artifact, machine: Machine, digests: DigestCache
+    recipe: Recipe, artifact: TorchArtifact, machine: Machine, digests: DigestCache
 ) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     speed, memory = speed_margin(recipe), memory_margins(recipe)
@@ -246,7 +258,7 @@ def _measured_in(recipe: Recipe, machine: Machine) -> tuple[_MeasuredIn, ...]:
 
 
 def _making_stages(
-    recipe: Recipe, artifact: Artifact, machine: Machine, digests: DigestCache
+    recipe: Recipe, artifact: TorchArtifact, machine: Machine, digests: DigestCache
 ) -> tuple[Stage, ...]:
     """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
     name, batch_tokens = artifact.name, recipe.runtime.batch_tokens

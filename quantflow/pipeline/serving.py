@@ -9,7 +9,8 @@ from quantflow.gate.params import MemoryMargins, SpeedMargin
 from quantflow.measure.params import ServedParams, SpeedParams
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
-from quantflow.recipe.artifacts import Artifact, HfArtifact
+from quantflow.recipe.artifacts import QuantizedArtifact, TorchArtifact
+from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.serving import SpeedLimits
 from quantflow.runtime.environment import Device, device_here, find_environment
@@ -18,7 +19,8 @@ from quantflow.runtime.params import ServedDtype, ServingParams
 
 def needs_vllm(recipe: Recipe) -> bool:
     """Whether anything of a recipe is measured in vLLM."""
-    return recipe.runtime.name == "vllm" or times_serving(recipe)
+    others = any(not isinstance(artifact, OnnxArtifact) for artifact in recipe.artifacts)
+    return recipe.runtime.name == "vllm" or (times_serving(recipe) and others)
 
 
 def times_serving(recipe: Recipe) -> bool:
@@ -34,7 +36,7 @@ def serving_params(recipe: Recipe, machine: Machine) -> ServingParams:
     """
     device = device_here(recipe.runtime.device)
     environment = find_environment("vllm", device)
-    quantized = [artifact.name for artifact in recipe.artifacts if not isinstance(artifact, HfArtifact)]
+    quantized = [artifact.name for artifact in recipe.artifacts if isinstance(artifact, QuantizedArtifact)]
     wide = machine.architecture != "x86_64" or "avx512f" in machine.instruction_sets
     if device == "cpu" and not wide and quantized:
         # Measured: the AVX2 library in the wheel of 0.32.0 has no `cpu_gemm_wna16`, and loading succeeds.
@@ -76,7 +78,7 @@ def served_params(recipe: Recipe, machine: Machine) -> ServedParams:
     return ServedParams(serving=serving_params(recipe, machine), batch_tokens=recipe.runtime.batch_tokens)
 
 
-def speed_stage(recipe: Recipe, artifact: Artifact, machine: Machine) -> Stage:
+def speed_stage(recipe: Recipe, artifact: TorchArtifact, machine: Machine) -> Stage:
     """The stage that times an artifact beside its baseline and takes their memory."""
     limits = recipe.gate.speed or SpeedLimits()
     return Stage(

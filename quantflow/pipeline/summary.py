@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from quantflow.data.documents import load_accounting
 from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import Assembly, load_assembly
+from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.criteria import GateResult
 from quantflow.gate.stage import load_gate
 from quantflow.gate.tasks import pairing_problem
@@ -26,6 +27,7 @@ from quantflow.pipeline.scan_stage import SCAN
 from quantflow.pipeline.store import StoredObject
 from quantflow.quantize.outcome import load_quantize_record, load_refine_record
 from quantflow.recipe.artifacts import Artifact, HfArtifact, ImportArtifact, is_quantized_here
+from quantflow.recipe.onnx import BY_BLOCK, LOSSLESS, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
@@ -158,16 +160,20 @@ def _artifact(
         sensitivity=_sensitivity(recipe, artifact, outcomes),
         assignment=_assignment(artifact.name, outcomes),
         lossless=gate.lossless if gate else None,
+        census=_census(artifact.name, outcomes),
     )
 
 
 def _sensitivity(recipe: Recipe, artifact: Artifact, outcomes: Outcomes) -> ScanRecord | None:
     """The scan's scores in the precisions that an artifact may give its units."""
+    if isinstance(artifact, OnnxArtifact):
+        own = _stored(f"{SCAN}:{artifact.name}", outcomes)
+        return load_scan(own.folder) if own else None
     scanned = _stored(SCAN, outcomes)
     if scanned is None or not is_quantized_here(artifact) or assigning(recipe, artifact) is None:
         return None
-    record, own = load_scan(scanned.folder), scheme_of(artifact).id
-    return record.model_copy(update={"precisions": (own,), "scores": record.of(own)})
+    record, scheme = load_scan(scanned.folder), scheme_of(artifact).id
+    return record.model_copy(update={"precisions": (scheme,), "scores": record.of(scheme)})
 
 
 def _assignment(artifact: str, outcomes: Outcomes) -> AssignmentRecord | None:
@@ -212,6 +218,12 @@ def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
     return added
 
 
+def _census(artifact: str, outcomes: Outcomes) -> Census | None:
+    """What really runs of an artifact that was measured in ONNX Runtime."""
+    measured = _stored(f"measure:{artifact}", outcomes)
+    return load_census(measured.folder) if measured and has_census(measured.folder) else None
+
+
 def _stored(stage: str, outcomes: Outcomes) -> StoredObject | None:
     """The output of a stage that not every artifact has."""
     return outcomes[stage].stored if stage in outcomes else None
@@ -225,6 +237,13 @@ def _scheme(artifact: Artifact, assembly: Assembly | None) -> Scheme:
         return Scheme(method=found.method, bits=found.bits, group_size=found.group_size, dtype=found.dtype)
     if isinstance(artifact, HfArtifact):
         return Scheme(bits=artifact.bits, dtype=artifact.dtype)
+    if isinstance(artifact, OnnxArtifact):
+        if artifact.scheme in LOSSLESS:
+            return Scheme(bits=artifact.bits, dtype=artifact.scheme)
+        by_block = artifact.scheme in BY_BLOCK
+        return Scheme(
+            method=artifact.scheme, bits=artifact.bits, group_size=artifact.block_size if by_block else -1
+        )
     scheme = scheme_of(artifact)
     return Scheme(
         method=scheme.method,

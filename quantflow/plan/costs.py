@@ -6,9 +6,11 @@ from functools import partial
 from typing import Any
 
 from quantflow.data.params import DataParams
+from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxCheckParams
 from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
+from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
 from quantflow.measure.params import (
     BaselineParams,
     CustomParams,
@@ -18,6 +20,7 @@ from quantflow.measure.params import (
     YardstickParams,
 )
 from quantflow.pipeline.stage import StageParams
+from quantflow.plan import onnx
 from quantflow.plan.asked import BASELINE_RUNS, custom_cost, generation_cost, import_cost, tasks_cost
 from quantflow.plan.assigning import assign_cost, search_cost
 from quantflow.plan.files import (
@@ -106,6 +109,14 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
     "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),
+    "quantflow.formats.onnx.check:run": _Stage(
+        OnnxCheckParams, lambda params, facts: onnx.check_cost(params)
+    ),
+    "quantflow.formats.onnx.base:run": _Stage(OnnxBaseParams, _with_shape(onnx.base_cost)),
+    "quantflow.formats.onnx.assemble:run": _Stage(OnnxAssembleParams, _with_shape(onnx.assemble_cost)),
+    "quantflow.measure.onnx:baseline": _Stage(OnnxMeasureParams, _with_text(onnx.baseline_cost)),
+    "quantflow.measure.onnx:artifact": _Stage(OnnxMeasureParams, _with_text(onnx.measure_cost)),
+    "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
     "quantflow.tasks.stage:baseline": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.tasks.stage:artifact": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.measure.generation:baseline": _Stage(

@@ -7,10 +7,12 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from quantflow.quantize.params import DEFAULT_DAMPING
+from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.section import Name, Section
 from quantflow.recipe.sensitivity import Assigning
 
 HALF_BITS = 16  # of both dtypes that a lossless export may have
+ONNX_BITS = 4  # of codes that ONNX artifacts take from others
 GPTQ_KEYS = ("desc_act", "static_groups", "damping", "refine")
 """Keys that only the method gptq looks at."""
 
@@ -171,18 +173,21 @@ def _format(entry: object) -> object:
     return getattr(entry, "format", None)
 
 
+TorchArtifact = AwqArtifact | GptqArtifact | HfArtifact | ImportArtifact
+"""Those whose weights torch runs to be measured; ONNX artifacts are graphs and run in ONNX Runtime."""
 Artifact = Annotated[
     Annotated[AwqArtifact, Tag("awq")]
     | Annotated[GptqArtifact, Tag("gptq")]
     | Annotated[HfArtifact, Tag("hf")]
-    | Annotated[ImportArtifact, Tag(IMPORT)],
+    | Annotated[ImportArtifact, Tag(IMPORT)]
+    | Annotated[OnnxArtifact, Tag("onnx")],
     Discriminator(_format),
 ]
 
 
 def is_quantized_here(artifact: "Artifact") -> TypeGuard[QuantizedArtifact]:
-    """Whether its codes are made by this recipe: neither a lossless export nor somebody else's."""
-    return not isinstance(artifact, HfArtifact | ImportArtifact)
+    """Whether its codes are made by this recipe, to be run in torch: no export, graph or import."""
+    return isinstance(artifact, QuantizedArtifact)
 
 
 def repeated(names: list[object]) -> tuple[int, int] | None:
@@ -203,3 +208,32 @@ def names_are_unique(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
             {"index": found[0], "first": found[1]},
         )
     return artifacts
+
+
+def codes_are_there(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+    """Refuse `codes_from` where ONNX Runtime cannot take what it names, for a pydantic validator."""
+    named = {artifact.name: artifact for artifact in artifacts}
+    for index, artifact in enumerate(artifacts):
+        if not isinstance(artifact, OnnxArtifact) or artifact.codes_from is None:
+            continue
+        donor = named.get(artifact.codes_from)
+        why = _unfit(donor)
+        if why:
+            raise PydanticCustomError(
+                "unfit_codes", "{name} {why}", {"index": index, "name": artifact.codes_from, "why": why}
+            )
+    return artifacts
+
+
+def _unfit(donor: Artifact | None) -> str:
+    if donor is None:
+        return "is no artifact of this recipe"
+    if not isinstance(donor, QuantizedArtifact):
+        return f"has no codes: its format is {donor.format}"
+    if donor.bits != ONNX_BITS:
+        return f"has codes of {donor.bits} bits; w4-block takes {ONNX_BITS}"
+    if donor.group_size == -1:
+        return "has one group for a whole row; w4-block takes groups of 32, 64 or 128"
+    if isinstance(donor, GptqArtifact) and donor.desc_act and not donor.static_groups:
+        return "has groups that are not consecutive inputs (desc_act); set static_groups"
+    return ""

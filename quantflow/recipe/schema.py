@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from quantflow.gate.level import Level
-from quantflow.recipe.artifacts import Artifact, names_are_unique
+from quantflow.recipe.artifacts import Artifact, codes_are_there, names_are_unique
 from quantflow.recipe.criteria import KlMargin, PerplexityMargin
 from quantflow.recipe.data import Data
+from quantflow.recipe.onnx import CensusRule, OnnxOptions
 from quantflow.recipe.publishing import Publish
 from quantflow.recipe.report import ReportOptions
 from quantflow.recipe.section import Name, Section
@@ -67,11 +68,17 @@ class Gate(Section):
     )
     speed: SpeedLimits | None = Field(
         default=None,
-        description="How fast an artifact has to be, in vLLM on this machine. Default: null, not measured.",
+        description="How fast an artifact has to be where it is served, on this machine: in vLLM, ONNX "
+        "artifacts in ONNX Runtime. Default: null, not measured in vLLM, measured and not judged for ONNX.",
     )
     memory: MemoryLimits | None = Field(
         default=None,
-        description="How much memory an artifact may take in vLLM. Default: null, not judged.",
+        description="How much memory an artifact may take where it is served: in vLLM, ONNX artifacts in "
+        "ONNX Runtime. Default: null, not judged.",
+    )
+    census: CensusRule = Field(
+        default=CensusRule(),
+        description="Whether every unit of an ONNX artifact has to run as it is stored.",
     )
 
     tasks: Annotated[tuple[Task, ...], AfterValidator(tasks_are_unique)] = Field(
@@ -138,6 +145,10 @@ class Runtime(Section):
     vllm: VllmOptions = Field(
         default=VllmOptions(), description="How vLLM is run, for `name: vllm`, gate.speed and gate.memory."
     )
+    onnx: OnnxOptions = Field(
+        default=OnnxOptions(),
+        description="How ONNX Runtime is run, in which ONNX artifacts are measured whatever `name` says.",
+    )
 
 
 class Recipe(Section):
@@ -150,9 +161,9 @@ class Recipe(Section):
     )
     model: Model = Field(description="The lossless model to start from.")
     data: Data = Field(description="Your own business text: what is calibrated and judged on.")
-    artifacts: Annotated[tuple[Artifact, ...], AfterValidator(names_are_unique)] = Field(
-        min_length=1, strict=False, description="The models to make, one or more."
-    )
+    artifacts: Annotated[
+        tuple[Artifact, ...], AfterValidator(names_are_unique), AfterValidator(codes_are_there)
+    ] = Field(min_length=1, strict=False, description="The models to make, one or more.")
     sensitivity: Sensitivity | None = Field(
         default=None,
         description="Which units cost most when they are quantized, and which of them are spared because of "

@@ -19,7 +19,7 @@ Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class SpeedLimits(Section):
-    """How fast an artifact has to be; measured in vLLM, baseline and artifact taking turns."""
+    """How fast an artifact has to be; measured where it is served, baseline and artifact taking turns."""
 
     min_speedup: Ratio | None = Field(
         default=None,
@@ -35,10 +35,15 @@ class SpeedLimits(Section):
         tuple[Annotated[int, Field(ge=1, le=MOST_REQUESTS)], ...], Field(min_length=1, strict=False)
     ] = Field(
         default=(1, 8),
-        description="Numbers of requests at a time; at each of them the speed is measured and judged. "
-        "Default: [1, 8].",
+        description="Numbers of requests at a time in vLLM; at each of them the speed is measured and "
+        "judged. Default: [1, 8].",
     )
-    prompt_tokens: Tokens = Field(default=256, description="Tokens of every prompt. Default: 256.")
+    contexts: Annotated[tuple[Tokens, ...], Field(min_length=1, strict=False)] = Field(
+        default=(128, 512),
+        description="Tokens of the prompts of ONNX artifacts, which answer one request at a time; at each "
+        "length the speed is measured and judged. Default: [128, 512].",
+    )
+    prompt_tokens: Tokens = Field(default=256, description="Tokens of every prompt in vLLM. Default: 256.")
     output_tokens: Tokens = Field(
         default=64, description="Tokens to generate for every request. Default: 64."
     )

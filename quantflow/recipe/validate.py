@@ -87,6 +87,9 @@ def _problem(detail: ErrorDetails, nodes: Mapping[Loc, Node]) -> Problem:
     elif kind == "idle_key":
         loc = (*loc, context["key"])
         message, hint = detail["msg"], context.get("hint", "Remove it, or set method to gptq.")
+    elif kind == "unfit_codes":
+        loc = (*loc, context["index"], "codes_from")
+        message, hint = detail["msg"], "Name an awq or gptq artifact of 4 bits in groups."
     elif kind == "string_pattern_mismatch":
         message = f"{written} cannot be the name of a folder everywhere"
         hint = "Use a-z, 0-9, `.`, `_` and `-`, and begin with a letter or digit."

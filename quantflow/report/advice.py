@@ -71,7 +71,7 @@ def _after_fail(report: Report, words: Wording) -> list[str]:
 
 def _smaller_group(artifact: ArtifactReport, failed: list[ArtifactReport], words: Wording) -> str:
     group_size = artifact.scheme.group_size
-    if group_size is None:
+    if group_size is None or artifact.format == "onnx":  # whose blocks have a size of their own
         return ""
     scheme = artifact.scheme
     same = [

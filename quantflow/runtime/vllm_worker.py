@@ -131,7 +131,7 @@ def census(model: Any) -> dict[str, int]:
     return dict(found)
 
 
-def answer(server: Server, request: dict[str, Any]) -> dict[str, Any]:
+def answer(server: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Do what a request says."""
     name = request.pop("do")
     try:
@@ -154,13 +154,12 @@ def read_requests(requests: "queue.Queue[str]") -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def main() -> None:
-    """Answer requests until standard input ends."""
+def serve(server: Any) -> None:
+    """Let a server answer requests until standard input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print must not get between the replies
     requests: queue.Queue[str] = queue.Queue()
     threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
-    server = Server()
     while True:
         json.dump(answer(server, json.loads(requests.get())), replies)
         replies.write("\n")
@@ -168,4 +167,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Server())

@@ -1,0 +1,1 @@
+"""ONNX graphs: made of a checkpoint, quantized by rewriting, read back and looked through."""

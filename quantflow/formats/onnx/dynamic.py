@@ -1,0 +1,47 @@
+"""ONNX Runtime's own dynamic quantization, for comparison: articles recommend it."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from quantflow.formats.onnx.linears import GraphLinear
+from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE
+
+
+def quantize_dynamically(base: Path, kept: Sequence[GraphLinear], folder: Path, work: Path) -> None:
+    """Quantize all products but some: weights INT8 per channel, inputs by their range at every call.
+
+    `quantize_dynamic` writes beside its input, which in the store is read-only: it is given links to it.
+
+    Args:
+        base: Folder of the lossless graph.
+        kept: Linears that stay as they are.
+        folder: Where model.onnx and model.onnx.data are written.
+        work: An empty folder.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    for name in (GRAPH_FILE, DATA_FILE):
+        try:
+            os.link(base / name, work / name)
+        except OSError:  # another disk, or one without links
+            shutil.copyfile(base / name, work / name)
+    weights = {linear.weight for linear in kept}
+    quantize_dynamic(
+        work / GRAPH_FILE,
+        folder / GRAPH_FILE,
+        op_types_to_quantize=["MatMul"],  # by default embeddings, too
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        nodes_to_exclude=_users(work / GRAPH_FILE, weights),
+        use_external_data_format=True,
+        extra_options={"MatMulConstBOnly": True},
+    )
+
+
+def _users(graph: Path, weights: set[str]) -> list[str]:
+    import onnx
+
+    model = onnx.load(str(graph), load_external_data=False)
+    return [node.name for node in model.graph.node if weights.intersection(node.input)]

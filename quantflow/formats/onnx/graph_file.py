@@ -1,0 +1,199 @@
+"""An ONNX graph on disk: nodes in one file, tensors in another, read and written one tensor at a time.
+
+Format: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md. A model of any size passes through in the
+memory of its largest tensor.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from quantflow.errors import ArtifactError
+from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE
+
+ALIGNMENT = 4096  # a page, so that runtimes can map every tensor
+SMALLEST_EXTERNAL = 1024  # bytes; what is smaller stays in the graph, where runtimes fold constants
+COPIED_AT_ONCE = 16 << 20
+DAMAGED = "It is damaged or was not copied completely: make it again."
+
+Source = Callable[[], NDArray[Any]]
+"""Gives a tensor's values when they are written."""
+
+
+class GraphFile:
+    """A graph whose tensors are not in memory.
+
+    Args:
+        path: The .onnx file.
+
+    Attributes:
+        path: The same.
+        model: The graph as ONNX's own message, its large tensors outside.
+        initializers: Its constant tensors by name, as they are on disk.
+
+    Raises:
+        ArtifactError: It is missing, is no ONNX graph, or its tensors' file is missing or cut short.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the graph, and check where its tensors are said to lie."""
+        self.path = path
+        try:
+            self.model = onnx.load(str(path), load_external_data=False)
+        except (OSError, DecodeError) as cause:
+            raise ArtifactError("is no ONNX graph that can be read", where=str(path), hint=DAMAGED) from cause
+        # Copies: the model's own are changed while a new graph is made of it.
+        self.initializers = {tensor.name: _copy(tensor) for tensor in self.model.graph.initializer}
+        for tensor in self.initializers.values():
+            self._check(tensor)
+
+    @property
+    def opset(self) -> int:
+        """Version of ONNX's own operators that it uses."""
+        return max((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a constant."""
+        return tuple(self.initializers[name].dims)
+
+    def dtype(self, name: str) -> "np.dtype[Any]":
+        """Type of a constant's values."""
+        dtype: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(self.initializers[name].data_type)
+        return dtype
+
+    def bytes(self, name: str) -> int:
+        """Size of a constant's data."""
+        tensor = self.initializers[name]
+        place = _place(tensor)
+        return place[2] if place is not None else len(_inline(tensor))
+
+    def read(self, name: str) -> NDArray[Any]:
+        """A constant's values, in its own shape and type."""
+        tensor = self.initializers[name]
+        place = _place(tensor)
+        if place is None:
+            values: NDArray[Any] = onnx.numpy_helper.to_array(tensor)
+            return values
+        dtype = self.dtype(name)
+        file, offset, length = place
+        count = length // dtype.itemsize
+        return np.fromfile(self.path.parent / file, dtype, count, offset=offset).reshape(tuple(tensor.dims))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """A constant's bytes, a piece at a time."""
+        tensor = self.initializers[name]
+        place = _place(tensor)
+        if place is None:
+            yield _inline(tensor)
+            return
+        file, offset, length = place
+        with (self.path.parent / file).open("rb") as opened:
+            opened.seek(offset)
+            while length:
+                piece = opened.read(min(length, COPIED_AT_ONCE))
+                if not piece:
+                    raise ArtifactError("ends within a tensor", where=str(self.path.parent / file))
+                length -= len(piece)
+                yield piece
+
+    def _check(self, tensor: onnx.TensorProto) -> None:
+        place = _place(tensor)
+        if place is None:
+            return
+        file, offset, length = place
+        path = self.path.parent / file
+        if Path(file).name != file:
+            raise ArtifactError(f"its tensors lie in {file!r}, outside its folder", where=str(self.path))
+        if not path.is_file():
+            raise ArtifactError(
+                f"its tensors are missing: there is no {file}", where=str(self.path), hint=DAMAGED
+            )
+        if offset + length > path.stat().st_size:
+            raise ArtifactError(
+                f"is cut short: {tensor.name} is to end at byte {offset + length}, and the file ends at "
+                f"{path.stat().st_size}",
+                where=str(path),
+                hint=DAMAGED,
+            )
+        width = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        if width * int(np.prod(tensor.dims, dtype=np.int64)) != length:
+            raise ArtifactError(
+                f"{tensor.name} has {length} bytes, which do not fit its shape", where=str(path)
+            )
+
+
+def write_graph(base: GraphFile, changed: Mapping[str, Source], folder: Path) -> None:
+    """Write a graph that was made by changing another one.
+
+    Args:
+        base: The other one, its `model` changed: its initializers are what is written.
+        changed: Constants whose values are not those of the base any more, or new → their values; all others
+            are copied.
+        folder: Where model.onnx and model.onnx.data are written.
+
+    Raises:
+        ArtifactError: The base's tensors cannot be read.
+        OSError: The disk does not take it.
+    """
+    data = folder / DATA_FILE
+    with data.open("xb") as file:
+        for tensor in base.model.graph.initializer:
+            values = changed[tensor.name]() if tensor.name in changed else None
+            size = values.nbytes if values is not None else base.bytes(tensor.name)
+            if size < SMALLEST_EXTERNAL:
+                raw = _raw(values) if values is not None else b"".join(base.chunks(tensor.name))
+                _clear(tensor)
+                tensor.raw_data = raw
+                continue
+            file.write(b"\0" * (-file.tell() % ALIGNMENT))
+            begin = file.tell()
+            if values is not None:
+                file.write(memoryview(np.ascontiguousarray(values)).cast("B"))
+            else:
+                for piece in base.chunks(tensor.name):
+                    file.write(piece)
+            _clear(tensor)
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (("location", DATA_FILE), ("offset", begin), ("length", size)):
+                tensor.external_data.add(key=key, value=str(value))
+        file.flush()
+        os.fsync(file.fileno())
+    (folder / GRAPH_FILE).write_bytes(base.model.SerializeToString(deterministic=True))
+
+
+def declare(name: str, dtype: int, shape: tuple[int, ...]) -> onnx.TensorProto:
+    """A constant whose values come when it is written."""
+    return onnx.TensorProto(name=name, data_type=dtype, dims=shape)
+
+
+def _copy(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    copied = onnx.TensorProto()
+    copied.CopyFrom(tensor)
+    return copied
+
+
+def _clear(tensor: onnx.TensorProto) -> None:
+    for field in ("external_data", "data_location", "raw_data", "float_data", "int32_data", "int64_data"):
+        tensor.ClearField(field)
+
+
+def _raw(values: NDArray[Any]) -> bytes:
+    return np.ascontiguousarray(values).tobytes()
+
+
+def _inline(tensor: onnx.TensorProto) -> bytes:
+    return bytes(tensor.raw_data) or _raw(onnx.numpy_helper.to_array(tensor))
+
+
+def _place(tensor: onnx.TensorProto) -> tuple[str, int, int] | None:
+    """File, offset and length of a constant that lies outside the graph."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return None
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    return entries["location"], int(entries.get("offset", 0)), int(entries.get("length", 0))

@@ -1,0 +1,296 @@
+"""The stages of ONNX artifacts, and what has to be there before any stage starts."""
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+
+from quantflow.errors import RecipeError, RuntimeUnavailableError
+from quantflow.formats.onnx.params import (
+    OnnxAssembleParams,
+    OnnxBaseParams,
+    OnnxCheckParams,
+    PlannedOnnx,
+    SessionOptions,
+)
+from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
+from quantflow.pipeline.assigning import choosing_stages, forces, keeps, least_documents
+from quantflow.pipeline.gate_params import gate_params
+from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.scan_stage import graph_scan
+from quantflow.pipeline.stage import Stage
+from quantflow.quantize.params import RemedyParams, Scheme, int8_scheme
+from quantflow.recipe.onnx import BY_BLOCK, OnnxArtifact
+from quantflow.recipe.schema import Recipe
+from quantflow.recipe.serving import SpeedLimits
+from quantflow.recipe.spared import assigning
+from quantflow.sensitivity.choosing import Choosing
+from quantflow.sensitivity.kept import ASSIGNMENT
+
+BASE, BASELINE, SELECTION_BASELINE = "onnx-base", "baseline:onnx", "baseline-selection:onnx"
+PACKAGES = {"cpu": ("onnxruntime", "onnxruntime-gpu"), "cuda": ("onnxruntime-gpu",)}
+BUILDERS = {"cpu": ("onnxruntime-genai", "onnxruntime-genai-cuda"), "cuda": ("onnxruntime-genai-cuda",)}
+# Products of 8 bits with 8 bits, the fastest first: INT8 figures hold for the one they were measured with.
+INT8_SETS = ("amx_int8", "avx512_vnni", "avx_vnni", "avx512f", "avx2")
+GPU_SCHEMES = ("fp16", *BY_BLOCK)
+
+
+def onnx_artifacts(recipe: Recipe) -> dict[str, OnnxArtifact]:
+    """Key of the recipe, e.g. `artifacts[0]` → ONNX artifact."""
+    return {
+        f"artifacts[{index}]": artifact
+        for index, artifact in enumerate(recipe.artifacts)
+        if isinstance(artifact, OnnxArtifact)
+    }
+
+
+def onnx_shared_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
+    """The stages that all ONNX artifacts of a recipe share; none where it asks for none.
+
+    Raises:
+        RecipeError: A scheme cannot be run on the device.
+        RuntimeUnavailableError: ONNX Runtime, or its build for the device, is not installed.
+    """
+    artifacts = onnx_artifacts(recipe)
+    if not artifacts:
+        return ()
+    for key, artifact in artifacts.items():
+        _require_scheme(key, artifact, machine)
+    _require_measurable(recipe)
+    return (
+        Stage(
+            name="onnx-check",
+            function="quantflow.formats.onnx.check:run",
+            params=OnnxCheckParams(
+                artifacts={key: _planned(artifact) for key, artifact in artifacts.items()}
+            ),
+            inputs={"source": "source"},
+        ),
+        Stage(
+            name=BASE,
+            function="quantflow.formats.onnx.base:run",
+            params=OnnxBaseParams(
+                precision="fp16" if machine.device == "cuda" else "fp32",
+                provider=machine.device,
+                builder=_installed(BUILDERS[machine.device], machine),
+            ),
+            inputs={"source": "source"},
+        ),
+        Stage(
+            name=BASELINE,
+            function="quantflow.measure.onnx:baseline",
+            params=_measure_params(recipe, machine),
+            inputs={"base": BASE, "data": "data"},
+            on_device=True,
+            resumable=True,
+        ),
+        *([_selection_baseline(recipe, machine)] if _chooses(recipe) else []),
+    )
+
+
+def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -> tuple[Stage, ...]:
+    """The stages that make, measure, time and judge one ONNX artifact."""
+    name, measuring = artifact.name, _measure_params(recipe, machine)
+    limits = recipe.gate.speed or SpeedLimits()
+    codes = {"codes": f"assemble:{artifact.codes_from}"} if artifact.codes_from else {}
+    scheme = onnx_codes(artifact)
+    if scheme is not None:
+        codes["int8"] = f"remedy:{name}" if artifact.remedy else "quantize"
+    choosing = _choosing_stages(recipe, artifact, machine)
+    if choosing:
+        codes[ASSIGNMENT] = choosing[-1].name
+    return (
+        *([_remedy_stage(recipe, artifact, scheme, machine)] if scheme and artifact.remedy else []),
+        *choosing,
+        Stage(
+            name=f"assemble:{name}",
+            function="quantflow.formats.onnx.assemble:run",
+            params=_assemble_params(recipe, artifact, machine),
+            inputs={"source": "source", "base": BASE, **codes},
+            artifact=name,
+        ),
+        Stage(
+            name=f"measure:{name}",
+            function="quantflow.measure.onnx:artifact",
+            params=measuring,
+            inputs={"base": BASE, "data": "data", "baseline": BASELINE, "assemble": f"assemble:{name}"},
+            on_device=True,
+            artifact=name,
+            resumable=True,
+        ),
+        Stage(
+            name=f"speed:{name}",
+            function="quantflow.measure.onnx_speed:run",
+            params=OnnxSpeedParams(
+                **measuring.model_dump(),
+                contexts=limits.contexts,
+                output_tokens=limits.output_tokens,
+                rounds=limits.rounds,
+            ),
+            inputs={"base": BASE, "assemble": f"assemble:{name}"},
+            on_device=True,
+            artifact=name,
+            again=True,
+        ),
+        Stage(
+            name=f"gate:{name}",
+            function="quantflow.gate.stage:run",
+            params=gate_params(recipe, artifact),
+            inputs={
+                "inspect": "inspect",
+                "data": "data",
+                "baseline": BASELINE,
+                "measure": f"measure:{name}",
+                "speed": f"speed:{name}",
+            },
+            artifact=name,
+        ),
+    )
+
+
+def _assemble_params(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -> OnnxAssembleParams:
+    scheme, session = onnx_codes(artifact), _measure_params(recipe, machine).session
+    return OnnxAssembleParams(
+        name=artifact.name,
+        scheme=artifact.scheme,
+        keep=keeps(recipe, artifact),
+        block_size=artifact.block_size,
+        codes=scheme.id if scheme is not None else None,
+        session=session.model_copy(update={"threads": 1}),  # not a part of what is written
+    )
+
+
+def _chooses(recipe: Recipe) -> bool:
+    """Whether units of an ONNX artifact are chosen."""
+    return any(assigning(recipe, artifact) is not None for artifact in onnx_artifacts(recipe).values())
+
+
+def _selection_baseline(recipe: Recipe, machine: Machine) -> Stage:
+    """The lossless graph on the selection documents, which choices are held against."""
+    params = _measure_params(recipe, machine)
+    return Stage(
+        name=SELECTION_BASELINE,
+        function="quantflow.measure.onnx:baseline",
+        params=params.model_copy(update={"split": "selection", "min_documents": least_documents(recipe)}),
+        inputs={"base": BASE, "data": "data"},
+        on_device=True,
+        resumable=True,
+    )
+
+
+def _choosing_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -> tuple[Stage, ...]:
+    """The stages that choose which units are spared: of the values as they come, then of the remedied."""
+    scheme = onnx_codes(artifact)
+    if scheme is None or assigning(recipe, artifact) is None:
+        return ()
+    remedied = f"remedy:{artifact.name}" if artifact.remedy else None
+    scan = graph_scan(recipe, artifact, scheme, remedied or "quantize", machine)
+    choosing = Choosing(
+        assemble=_assemble_params(recipe, artifact, machine),
+        graph=_measure_params(recipe, machine),
+        force=forces(recipe),
+        ladder=(scheme.id,),
+        device=machine.device,
+        batch_tokens=recipe.runtime.batch_tokens,
+    )
+    inputs = {
+        "source": "source",
+        "base": BASE,
+        "data": "data",
+        "codes": "quantize",
+        "scan": scan.name,
+        "baseline": SELECTION_BASELINE,
+    }
+    return (scan, *choosing_stages(recipe, artifact, choosing, inputs, remedied))
+
+
+def onnx_codes(artifact: OnnxArtifact) -> Scheme | None:
+    """The scheme of the INT8 values that the quantize stage has to make for an artifact; None for none."""
+    if artifact.scheme == "w8a8":
+        return int8_scheme("w8a8")
+    return int8_scheme("int8") if artifact.scheme == "w8" and artifact.remedy else None
+
+
+def _remedy_stage(recipe: Recipe, artifact: OnnxArtifact, scheme: Scheme, machine: Machine) -> Stage:
+    return Stage(
+        name=f"remedy:{artifact.name}",
+        function="quantflow.remedies.stage:run",
+        params=RemedyParams(
+            scheme=scheme,
+            keep=keeps(recipe, artifact),
+            max_floating=artifact.max_floating,
+            reduced=artifact.reduce_range,
+            device=machine.device,
+            batch_tokens=recipe.runtime.batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data", "codes": "quantize"},
+        on_device=True,
+        artifact=artifact.name,
+        resumable=True,
+    )
+
+
+def _planned(artifact: OnnxArtifact) -> PlannedOnnx:
+    by_block = artifact.scheme in BY_BLOCK and artifact.codes_from is None
+    return PlannedOnnx(keep=artifact.keep, block_size=artifact.block_size if by_block else None)
+
+
+def _measure_params(recipe: Recipe, machine: Machine) -> OnnxMeasureParams:
+    options = recipe.runtime.onnx
+    return OnnxMeasureParams(
+        session=SessionOptions(
+            provider=machine.device,
+            version=_installed(PACKAGES[machine.device], machine),
+            threads=options.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
+            optimization=options.optimization,
+            accuracy_level=options.accuracy_level,
+        ),
+        instruction_set=next((name for name in INT8_SETS if name in machine.instruction_sets), "other"),
+    )
+
+
+def _require_scheme(key: str, artifact: OnnxArtifact, machine: Machine) -> None:
+    on_gpu = machine.device == "cuda"
+    if on_gpu and artifact.scheme not in GPU_SCHEMES:
+        raise RecipeError(
+            f"scheme {artifact.scheme} is for processors, and this run computes on a GPU",
+            where=f"{key}.scheme",
+            hint=f"On a GPU there are {', '.join(GPU_SCHEMES)}; or set runtime.device to cpu.",
+        )
+    if not on_gpu and artifact.scheme == "fp16":
+        raise RecipeError(
+            "scheme fp16 is for GPUs: ONNX Runtime has no fast float16 on processors",
+            where=f"{key}.scheme",
+            hint="Choose fp32, or run on a machine with an NVIDIA GPU.",
+        )
+
+
+def _require_measurable(recipe: Recipe) -> None:
+    """Refuse criteria that nothing feeds for a graph: left out in silence they would seem to have passed."""
+    asked = {
+        "gate.tasks": bool(recipe.gate.tasks),
+        "gate.generation": recipe.gate.generation is not None,
+        "gate.identity": recipe.gate.identity is not None,
+        "gate.against": recipe.gate.against is not None,
+    }
+    for key, is_asked in asked.items():
+        if is_asked:
+            raise RecipeError(
+                "ONNX artifacts are not measured on it yet",
+                where=key,
+                hint="Judge them in a recipe of their own, without it.",
+            )
+
+
+def _installed(packages: tuple[str, ...], machine: Machine) -> str:
+    """The first of the packages that is installed, with its version."""
+    for package in packages:
+        try:
+            return f"{package} {version(package)}"
+        except PackageNotFoundError:
+            continue
+    raise RuntimeUnavailableError(
+        f"{packages[0]} is not installed, which ONNX artifacts are made and measured with on "
+        f"{'a GPU' if machine.device == 'cuda' else 'a processor'}",
+        where="format: onnx",
+        hint=f"Install QuantFlow with its extra `{'gpu' if machine.device == 'cuda' else 'cpu'}`"
+        + (", or set runtime.device to cpu." if machine.device == "cuda" else "."),
+    )

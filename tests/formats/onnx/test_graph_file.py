@@ -1,0 +1,86 @@
+"""Graphs on disk: read without their tensors, written one tensor at a time, refused where damaged."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from quantflow.errors import ArtifactError
+from quantflow.formats.onnx.graph_file import GraphFile, declare, write_graph
+from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE
+from tests.formats.onnx.graphs import DOWN_WEIGHT, product_graph, random_weight
+
+
+def test_a_tensor_comes_back_with_its_shape_and_in_pieces(tmp_path: Path) -> None:
+    weight = random_weight(6, 64)
+    graph = product_graph(tmp_path / "graph", weight)
+    assert graph.shape(DOWN_WEIGHT) == (64, 6)
+    assert np.array_equal(graph.read(DOWN_WEIGHT), weight.T.numpy())
+    assert b"".join(graph.chunks(DOWN_WEIGHT)) == weight.T.contiguous().numpy().tobytes()
+    assert graph.opset == 21
+
+
+def test_what_is_written_holds_changed_copied_and_new_tensors(tmp_path: Path) -> None:
+    graph = product_graph(tmp_path / "graph", random_weight(6, 64))
+    before = graph.read(DOWN_WEIGHT)
+    graph.model.graph.initializer.append(declare("new", onnx.TensorProto.INT8, (3, 700)))
+    graph.model.graph.initializer.append(declare("scalar", onnx.TensorProto.FLOAT, ()))
+    (tmp_path / "written").mkdir()
+    new = np.arange(2100, dtype=np.int8).reshape(3, 700)
+    write_graph(
+        graph, {"new": lambda: new, "scalar": lambda: np.array(2.5, dtype=np.float32)}, tmp_path / "written"
+    )
+    written = GraphFile(tmp_path / "written" / GRAPH_FILE)
+    assert np.array_equal(written.read(DOWN_WEIGHT), before)
+    assert np.array_equal(written.read("new"), new)
+    assert written.read("scalar") == 2.5
+    assert written.initializers["scalar"].raw_data  # small ones stay where constants are folded
+    onnx.checker.check_model(str(tmp_path / "written" / GRAPH_FILE))
+
+
+def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        graph = product_graph(tmp_path / f"{name}-base", random_weight(6, 64))
+        (tmp_path / name).mkdir()
+        write_graph(graph, {}, tmp_path / name)
+    for file in (GRAPH_FILE, DATA_FILE):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_tensors_that_are_cut_short_are_refused_with_the_tensor_that_is_missing(tmp_path: Path) -> None:
+    product_graph(tmp_path / "graph", random_weight(6, 64))
+    data = tmp_path / "graph" / DATA_FILE
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(ArtifactError, match=f"cut short: {DOWN_WEIGHT}"):
+        GraphFile(tmp_path / "graph" / GRAPH_FILE)
+
+
+def test_missing_tensors_and_what_is_no_graph_are_refused(tmp_path: Path) -> None:
+    product_graph(tmp_path / "graph", random_weight(6, 64))
+    (tmp_path / "graph" / DATA_FILE).unlink()
+    with pytest.raises(ArtifactError, match=r"there is no model\.onnx\.data"):
+        GraphFile(tmp_path / "graph" / GRAPH_FILE)
+    (tmp_path / "graph" / GRAPH_FILE).write_bytes(b"\x0f not protobuf")
+    with pytest.raises(ArtifactError, match="no ONNX graph"):
+        GraphFile(tmp_path / "graph" / GRAPH_FILE)
+    with pytest.raises(ArtifactError, match="no ONNX graph"):
+        GraphFile(tmp_path / "nowhere" / GRAPH_FILE)
+
+
+def test_tensors_outside_the_folder_are_refused(tmp_path: Path) -> None:
+    product_graph(tmp_path / "graph", random_weight(6, 64))
+    path = tmp_path / "graph" / GRAPH_FILE
+    model = onnx.load(str(path), load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key == "location":
+            entry.value = "../graph/model.onnx.data"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ArtifactError, match="outside its folder"):
+        GraphFile(path)
+
+
+def test_nothing_is_added_to_a_file_that_is_there(tmp_path: Path) -> None:
+    graph = product_graph(tmp_path / "graph", random_weight(6, 64))
+    with pytest.raises(FileExistsError):
+        write_graph(graph, {}, tmp_path / "graph")
