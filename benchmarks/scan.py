@@ -3,7 +3,8 @@
     python benchmarks/scan.py [--folder FOLDER] [--precisions int4 …] [--windows 4] [--length 128]
 
 The model is SmolLM2-135M-Instruct out of the quickstart's wheel, in which every unit is scored: 30 blocks of
-four. Codes are those of the quantize stage: AWQ with four bits in groups of 64. Every method runs on the same
+four, and with W8A8 the head. Codes are those of the quantize stage: AWQ with four bits in groups of 64, and
+INT8 with inputs over all they were seen at. Every method runs on the same
 tokens of calibration text; the reference, `naive`, is transformers' own model with one unit's weights
 replaced, run as a whole on one window after the other, sharing no code with the scan.
 
@@ -21,34 +22,32 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from peers.printing import Printing
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from peers.scan_reference import Bench, naive_kl, squared_errors
+from transformers import AutoTokenizer
 
 from quantflow.data.windows import CALIBRATION_FILE, SELECTION_FILE, Windows, make_windows, save_windows
-from quantflow.measure.divergence import kl_divergence
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.replaced import forwards_replaced
+from quantflow.model.units import HEAD
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.digest import file_digest
 from quantflow.quantize import stage as quantize_stage
-from quantflow.quantize.params import QuantizeParams, Scheme
+from quantflow.quantize.params import QuantizeParams, Scheme, int8_scheme
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.choice import choice_by
 from quantflow.sensitivity.exact import block_of_unit
+from quantflow.sensitivity.int8_swap import Int8Codes
 from quantflow.sensitivity.ladder import Rung, UnitLadder
 from quantflow.sensitivity.measured import Key
 from quantflow.sensitivity.methods import Ground, Scored, activation, auto, exact, fisher
 from quantflow.sensitivity.params import ChoiceParams
 from quantflow.sensitivity.scores import rank_correlation
 from quantflow.sensitivity.spent import ForwardParts
-from quantflow.sensitivity.swap import Codes, StoredCodes, lossless
+from quantflow.sensitivity.swap import Codes, StoredCodes
 from quantflow.sensitivity.text import scan_text
 from quantflow.source import stage as source_stage
 from quantflow.source.checkpoint import load_checkpoint
@@ -62,26 +61,12 @@ MODEL = (
 SHARED = Path(os.environ.get("QUANTFLOW_SHARED", Path(__file__).parents[2] / "shared")) / "data"
 CALIBRATION = SHARED / "domains" / "legal" / "contract_02.txt"
 OTHER_DOMAIN = SHARED / "wikitext2-raw" / "wiki.test.raw"
-SCHEMES = {"int4": Scheme(method="awq", bits=4, group_size=64)}
+SCHEMES = {"int4": Scheme(method="awq", bits=4, group_size=64), "w8a8": int8_scheme("w8a8")}
 TOP = 12
 MARGIN = 1.05
 """What the exact scan may cost of what suffixes alone take: its reference and its control come on top."""
 MAX_SPARED = 0.1
 BATCH_TOKENS = 512
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What all methods of one precision work on."""
-
-    ground: Ground
-    checkpoint: Path
-    folder: Path
-
-    @property
-    def decoder(self) -> StreamedDecoder:
-        """The model."""
-        return self.ground.boundaries.decoder
 
 
 def main() -> None:
@@ -123,8 +108,8 @@ def _precision(
     found["auto"] = _timed("auto", lambda: auto(bench.ground, found["fisher"], [choose]))
     histograms = _bench(checkpoint, codes, texts["calibration"], folder / f"{name}-histograms")
     found["activation"] = _timed("activation", lambda: activation(histograms.ground))
-    naive = _timed("naive", lambda: _naive(bench))
-    errors = _timed("errors of weights and outputs", lambda: _errors(bench))
+    naive = _timed("naive", lambda: naive_kl(bench, options.naive_every))
+    errors = _timed("errors of weights and outputs", lambda: squared_errors(bench))
     other = fisher(_bench(checkpoint, codes, texts["other"], folder / f"{name}-other").ground)
     keys = bench.ground.keys
     reference = [found["exact"].found[key].kl for key in keys]
@@ -135,6 +120,7 @@ def _precision(
         for method, scored in found.items()
     }
     print(f"{name}: h = {parts.head:.4f}, {len(keys)} units, {bench.ground.boundaries.text.tokens} tokens")
+    print(f"  {len(naive)} units held to one full forward each")
     print(f"  forwards: {forwards}; of fisher {found['fisher'].measured.forwards}")
     print(f"  sum of KL: exact {sum(reference):.5f}, fisher {_total(found['fisher'], keys):.5f}")
     print(f"  auto: settled {found['auto'].settled}, Spearman {correlations['auto']}")
@@ -144,7 +130,7 @@ def _precision(
         "exact": {
             "cost_vs_naive": forwards["exact"] / len(keys),
             "cost_bound": MARGIN * ((1 - parts.head) * (blocks + 1) / (2 * blocks) + parts.head),
-            "max_abs_difference": max(abs(naive[key] - found["exact"].found[key].kl) for key in keys),
+            "max_abs_difference": max(abs(kl - found["exact"].found[key].kl) for key, kl in naive.items()),
         },
         "fisher": {
             "spearman": correlations["fisher"],
@@ -187,8 +173,14 @@ def _units(bench: Bench) -> list[UnitLadder]:
     units = []
     for unit, precision in bench.ground.keys:
         prefix, _, short = unit.rpartition(".")
-        weights = sum(int(np.prod(shapes[f"{prefix}.{name}.weight"])) for name in family.units[short])
-        size = bench.ground.codes[precision].open(blocks[unit]).bytes(short)
+        codes = bench.ground.codes[precision]
+        swaps = codes.open_head() if unit == HEAD else codes.open(blocks[unit])
+        assert swaps is not None
+        size = swaps.bytes(short)
+        if unit == HEAD:
+            weights = bench.decoder.vocab_size * bench.decoder.hidden_size
+        else:
+            weights = sum(int(np.prod(shapes[f"{prefix}.{name}.weight"])) for name in family.units[short])
         units.append(
             UnitLadder(
                 unit, weights, (Rung(precision, 0.0, size, 0), Rung("source", 0.0, 2 * weights, weights))
@@ -197,77 +189,12 @@ def _units(bench: Bench) -> list[UnitLadder]:
     return units
 
 
-@torch.no_grad()
-def _naive(bench: Bench) -> dict[Key, float]:
-    """Mean KL of one full forward for each unit, in a model of its own; kept in a file unit by unit."""
-    path = bench.folder / "naive.json"
-    known: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
-    load: Any = AutoModelForCausalLM.from_pretrained
-    model = load(bench.checkpoint, dtype=torch.float32).eval()
-    text, blocks = bench.ground.boundaries.text, block_of_unit(bench.ground.boundaries)
-    windows = [torch.from_numpy(window.astype("int64"))[None] for window in text.windows]
-    reference = [model(window).logits[0, :-1].log_softmax(-1) for window in windows]
-    result = {}
-    for key in bench.ground.keys:
-        unit, precision = key
-        if unit not in known:
-            prefix, _, short = unit.rpartition(".")
-            swaps = bench.ground.codes[precision].open(blocks[unit])
-            with ExitStack() as stack:
-                for name in bench.decoder.family.units[short]:
-                    linear = model.get_submodule(f"{prefix}.{name}")
-                    stack.enter_context(forwards_replaced([linear], swaps.swap(name, linear)))
-                kl = [
-                    kl_divergence(log_p, model(window).logits[0, :-1].log_softmax(-1))
-                    for window, log_p in zip(windows, reference, strict=True)
-                ]
-            known[unit] = float(torch.cat(kl).mean())
-            path.write_text(json.dumps(known))
-        result[key] = known[unit]
-    return result
-
-
-@torch.no_grad()
-def _errors(bench: Bench) -> dict[Key, tuple[float, float]]:
-    """Squared error of every unit's weights, and of its outputs, both summed over its linears."""
-    boundaries, family = bench.ground.boundaries, bench.decoder.family
-    result: dict[Key, tuple[float, float]] = {}
-    for index in range(bench.decoder.num_blocks):
-        prefix = family.block_name(index)
-        with bench.decoder.loaded_block(index) as block:
-            heard: dict[str, list[torch.Tensor]] = {name: [] for name in family.linears}
-            hooks = [
-                block.get_submodule(name).register_forward_pre_hook(_listener(own))
-                for name, own in heard.items()
-            ]
-            for number in range(len(boundaries.text.batches)):
-                boundaries.call(index, number).run(block, boundaries.state(index, number))
-            for hook in hooks:
-                hook.remove()
-            for precision, codes in bench.ground.codes.items():
-                swaps = codes.open(index)
-                for unit in swaps.units:
-                    weight = output = 0.0
-                    for name in family.units[unit]:
-                        linear = block.get_submodule(name)
-                        changed, own = swaps.swap(name, linear), lossless(name, linear)
-                        # What a linear makes of the unit vectors are its columns.
-                        eye = torch.eye(linear.get_parameter("weight").shape[1])
-                        weight += float((changed(eye) - own(eye)).square().sum())
-                        output += sum(float((changed(x) - own(x)).square().sum()) for x in heard[name])
-                    result[f"{prefix}.{unit}", precision] = (weight, output)
-    return result
-
-
-def _listener(inputs: list[torch.Tensor]) -> Callable[[Any, tuple[torch.Tensor, ...]], None]:
-    return lambda module, args: inputs.append(args[0])
-
-
 def _codes(name: str, source: Path, checkpoint: Path, folder: Path, options: argparse.Namespace) -> Codes:
     """Codes of the quantize stage, made once."""
     scheme, output = SCHEMES[name], folder / f"codes-{name}"
     decoder = StreamedDecoder(checkpoint, SafetensorsReader(checkpoint))
-    codes = StoredCodes(output, scheme, decoder.family)
+    kind: Any = Int8Codes if scheme.is_int8 else StoredCodes
+    codes: Codes = kind(output, scheme, decoder.family)
     if not (output / "quantize.json").is_file():
         data = folder / "data"
         data.mkdir(exist_ok=True)
@@ -327,6 +254,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", choices=list(SCHEMES), default=list(SCHEMES))
     parser.add_argument("--windows", type=int, default=4, help="windows to scan on")
     parser.add_argument("--length", type=int, default=128, help="tokens of each")
+    parser.add_argument("--naive-every", type=int, default=1, help="hold one of every so many units to naive")
     parser.add_argument("--calibration-windows", type=int, default=16, help="windows of 256 to quantize with")
     parser.add_argument("--calibration", type=Path, default=CALIBRATION, help="a plain text file")
     parser.add_argument("--other", type=Path, default=OTHER_DOMAIN, help="one of another domain")

@@ -1,5 +1,6 @@
 """The stage that scores units, as a recipe asks for it."""
 
+from quantflow.errors import RecipeError
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import Scheme
@@ -10,6 +11,7 @@ from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.sensitivity import DEFAULT_MAX_SPARED, Assigning
 from quantflow.recipe.spared import assigning
 from quantflow.sensitivity.params import DEFAULT_TOKENS, ChoiceParams, ScanParams
+from quantflow.sensitivity.sizes import LEAST_WINDOWS, TOO_FEW_HINT, TOO_FEW_WINDOWS
 
 SCAN = "scan"
 
@@ -23,6 +25,12 @@ def scan_stage(recipe: Recipe, machine: Machine) -> Stage | None:
     schemes = {scheme.id: scheme for scheme in map(scheme_of, quantized)}
     if not schemes:
         return None
+    if recipe.data.calibration.windows < LEAST_WINDOWS:
+        raise RecipeError(
+            TOO_FEW_WINDOWS,
+            where="data.calibration.windows",
+            hint=TOO_FEW_HINT,
+        )
     return Stage(
         name=SCAN,
         function="quantflow.sensitivity.scan:run",
@@ -73,10 +81,14 @@ def graph_scan(recipe: Recipe, artifact: OnnxArtifact, scheme: Scheme, codes: st
 def _choice(recipe: Recipe, artifact: Artifact, scheme_id: str) -> ChoiceParams:
     """What an artifact does with the scores; a search may come to all that it is allowed to spare."""
     found = assigning(recipe, artifact) or Assigning()
+    searches = found.until is not None and found.max_spared is None
     return ChoiceParams(
         precisions=(scheme_id,),
         policy=found.policy,
-        max_spared=DEFAULT_MAX_SPARED if found.max_spared is None else found.max_spared,
+        max_spared=DEFAULT_MAX_SPARED if searches else found.spared,
+        effective_bits=found.effective_bits,
         threshold=found.threshold,
         top_k=found.top_k,
+        keep=(*artifact.keep, *(recipe.sensitivity.keep if recipe.sensitivity else ())),
+        force=recipe.sensitivity.force if recipe.sensitivity else (),
     )

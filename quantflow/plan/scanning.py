@@ -18,7 +18,7 @@ from quantflow.plan.shape import ModelShape
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost, Work, amounts
 from quantflow.sensitivity.params import ScanParams
-from quantflow.sensitivity.sizes import AUTO_SHARE, SCAN_LENGTH, STREAM_BYTES
+from quantflow.sensitivity.sizes import AUTO_SHARE, LEAST_EXACT, SCAN_LENGTH, STREAM_BYTES
 
 # A block's outputs again and its gradients, beside the forward that the states before it came from.
 FORWARD_AGAIN, BACKWARD = 1, 1
@@ -39,12 +39,14 @@ def scan_cost(params: ScanParams, shape: ModelShape, text: TextSize) -> Cost:
     estimating = _estimating(params, shape, tokens, length)
     # A stream begins at its unit's block: half of the model's, on average.
     share = (shape.blocks + 1) / (2 * shape.blocks)
-    every = once.times(share * units) + _logits(shape, tokens).times(units)
+    unit = once.times(share) + _logits(shape, tokens)
     work = _estimating(params, shape, held_out, length)
     if params.method == "exact":
-        work += once + every
+        work += once + unit.times(units)
     elif params.method == "auto":
-        work += estimating + every.times(AUTO_SHARE)
+        # Of its part of what all would take, the estimates have taken theirs.
+        within = AUTO_SHARE * units - _passes(params) / share
+        work += estimating + unit.times(max(LEAST_EXACT, within))
     else:
         work += estimating
     states = hidden_bytes(shape, max(tokens, held_out))
@@ -73,14 +75,18 @@ def _blocks(params: ScanParams, shape: ModelShape, tokens: int, length: int) -> 
 
 def _estimating(params: ScanParams, shape: ModelShape, tokens: int, length: int) -> Work:
     """Forwards, again, backwards, and the changes of outputs in every candidate."""
-    passes = 1 + FORWARD_AGAIN + BACKWARD + len(params.precisions)
     unpacked = amounts(unpacking=shape.blocks * shape.block_parameters).times(len(params.precisions))
     return (
-        _blocks(params, shape, tokens, length).times(passes)
+        _blocks(params, shape, tokens, length).times(_passes(params))
         + _logits(shape, tokens).times(2)
         + loading_work(shape).times(shape.blocks)
         + unpacked
     )
+
+
+def _passes(params: ScanParams) -> int:
+    """Times that all blocks are passed by an estimate."""
+    return 1 + FORWARD_AGAIN + BACKWARD + len(params.precisions)
 
 
 def _logits(shape: ModelShape, tokens: int) -> Work:

@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from quantflow.sensitivity.assign import Choice, Limits, by_budget, by_threshold, top_k
+from quantflow.sensitivity.assign import (
+    Choice,
+    Limits,
+    by_budget,
+    by_threshold,
+    nothing_spared,
+    top_k,
+    total_bytes,
+)
+from quantflow.sensitivity.choose import spared_limit
 from quantflow.sensitivity.ladder import UnitLadder
 from quantflow.sensitivity.params import ChoiceParams
 from quantflow.sensitivity.settle import Choose, Scores
@@ -16,6 +25,14 @@ def choice_by(params: ChoiceParams, units: Sequence[UnitLadder]) -> Choose:
         params: How it chooses.
         units: Its units, with whatever scores.
     """
+    weights = sum(unit.weights for unit in units)
+    limits = Limits(
+        spared=None if params.max_spared is None else spared_limit(weights, params.max_spared),
+        # Fewer than can be had are refused by the stage that assigns; here they decide nothing.
+        bytes=None
+        if params.effective_bits is None
+        else max(int(params.effective_bits * weights / 8), total_bytes(units, nothing_spared(units))),
+    )
 
     def choose(scores: Scores) -> Choice:
         scored = [_with_scores(unit, scores) for unit in units]
@@ -23,7 +40,7 @@ def choice_by(params: ChoiceParams, units: Sequence[UnitLadder]) -> Choose:
             return by_threshold(scored, params.threshold)
         if params.top_k is not None:
             return top_k(scored, params.top_k)
-        return by_budget(scored, Limits(spared=int(params.max_spared * sum(u.weights for u in units))))
+        return by_budget(scored, limits)
 
     return choose
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from quantflow.model.replaced import forwards_replaced
+from quantflow.model.units import HEAD
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
 from quantflow.sensitivity.boundaries import Boundaries
@@ -37,7 +38,7 @@ def exact_scores(
     Args:
         boundaries: The lossless states before every block, all there.
         codes: Precision → its codes.
-        keys: Units of the blocks and the precisions to swap them to, at least one.
+        keys: Units and the precisions to swap them to, at least one.
         reporter: Is told of progress, and keeps it.
         control: The block where a stream begins in which nothing is swapped; None for no such stream.
 
@@ -63,13 +64,10 @@ def exact_scores(
 
 
 def block_of_unit(boundaries: Boundaries) -> dict[str, int]:
-    """Full name of every unit of the blocks → the position of its block."""
-    family = boundaries.decoder.family
-    return {
-        f"{family.block_name(index)}.{unit}": index
-        for index in range(boundaries.decoder.num_blocks)
-        for unit in family.units
-    }
+    """Full name of every unit → the position of its block; the head comes after the last."""
+    family, blocks = boundaries.decoder.family, boundaries.decoder.num_blocks
+    places = {f"{family.block_name(index)}.{unit}": index for index in range(blocks) for unit in family.units}
+    return {**places, HEAD: blocks}
 
 
 def exact_cost(first_blocks: Sequence[int], blocks: int, parts: ForwardParts) -> float:
@@ -101,18 +99,25 @@ def _wave(
             _pass_block(boundaries, codes, index, starts, streams)
             streams.keep(index + 1)
             advance(1)
+    lossless = partial(boundaries.state, last)
+    heads = {
+        number: head
+        for number, (unit, precision) in enumerate(starts)
+        if unit == HEAD and (head := codes[precision].open_head()) is not None
+    }
     sums = streams_kl(
         decoder,
         boundaries.text,
-        partial(boundaries.state, last),
-        [streams.states[key].__getitem__ for key in starts],
+        lossless,
+        [streams.states[key].__getitem__ if key in streams.states else lossless for key in starts],
+        heads,
     )
     parts = ForwardParts.of(decoder)
     measured = Measured(
         sums=dict(zip(starts, sums, strict=True)),
         forwards={"swapped": exact_cost(list(starts.values()), last, parts), "lossless logits": parts.head},
         no_ops=frozenset(streams.no_ops),
-        sizes=streams.sizes,
+        sizes=streams.sizes | {key: heads[n].bytes(HEAD) for n, key in enumerate(starts) if n in heads},
     )
     keep_measured(result, measured, part)
     streams.drop()

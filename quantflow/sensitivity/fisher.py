@@ -11,6 +11,7 @@ from there and differentiated.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from quantflow.errors import SourceError
 from quantflow.model.passes import PassProgress
+from quantflow.model.units import HEAD
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
 from quantflow.sensitivity.boundaries import Boundaries
@@ -27,6 +29,8 @@ from quantflow.sensitivity.logits import loss_gradients
 from quantflow.sensitivity.measured import NOTHING, Key, Measured, keep_measured, kept_measured, merged
 from quantflow.sensitivity.spent import ForwardParts
 from quantflow.sensitivity.swap import BlockSwaps, Codes, Swap, lossless, open_block
+
+HEAD_FILE = "scores-head.json"
 
 
 def fisher_scores(
@@ -37,7 +41,9 @@ def fisher_scores(
     *,
     histograms: bool = False,
 ) -> Measured:
-    """Every unit of the blocks in every precision, and one block in which nothing is swapped.
+    """Every unit in every precision, and one block in which nothing is swapped.
+
+    The head's scores are exact: its effect on the logits takes no more than its estimate would.
 
     Args:
         boundaries: The lossless states before every block, all there.
@@ -56,7 +62,9 @@ def fisher_scores(
     shapes = [torch.Size((*batch.ids.shape, decoder.hidden_size)) for batch in text.batches]
     done, gradients, found = _kept(part, progress, last, shapes)
     if not found:
-        gradients = list(loss_gradients(decoder, text, lambda n: boundaries.state(last, n)))
+        gradients, of_head = _behind_blocks(boundaries, codes)
+        keep_measured(part.progress_folder / HEAD_FILE, of_head, part)
+        found = [of_head]
     with part.track(what, last) as advance:
         advance(done)
         for index in range(last - 1 - done, -1, -1):
@@ -68,11 +76,26 @@ def fisher_scores(
                 for number, gradient in enumerate(gradients):
                     gradients[number] = work.differentiate(number, gradient.to(decoder.device))
                 found.append(work.finished(parts))
-            keep_measured(part.progress_folder / f"scores-{index:05d}.json", found[-1], part)
+            keep_measured(part.progress_folder / _file(index), found[-1], part)
             progress.keep(last - index, gradients)
             advance(1)
-    heads = Measured({}, {"forward": parts.head, "backward": parts.head})
-    return merged([heads, *reversed(found)])
+    return merged(reversed(found))
+
+
+def _behind_blocks(boundaries: Boundaries, codes: Mapping[str, Codes]) -> tuple[list[Tensor], Measured]:
+    """The loss's gradient behind the last block, batch by batch, and what swapping the head does, exactly."""
+    decoder, text, parts = boundaries.decoder, boundaries.text, ForwardParts.of(boundaries.decoder)
+    heads = {precision: head for precision, own in codes.items() if (head := own.open_head()) is not None}
+    sums = {precision: np.zeros(len(text.windows)) for precision in heads}
+    last = partial(boundaries.state, decoder.num_blocks)
+    gradients = list(loss_gradients(decoder, text, last, heads=heads, kl_of_heads=sums))
+    swapped = {"changes of outputs": len(heads) * parts.head} if heads else {}
+    found = Measured(
+        sums={(HEAD, precision): own for precision, own in sums.items()},
+        forwards={"forward": parts.head, "backward": parts.head, **swapped},
+        sizes={(HEAD, precision): head.bytes(HEAD) for precision, head in heads.items()},
+    )
+    return gradients, found
 
 
 def _kept(
@@ -83,12 +106,14 @@ def _kept(
     if kept is None:
         return 0, [], []
     done, gradients = kept
-    found = [
-        measured
-        for index in range(blocks - 1, blocks - 1 - done, -1)
-        if (measured := kept_measured(part.progress_folder / f"scores-{index:05d}.json")) is not None
-    ]
-    return (done, gradients, found) if len(found) == done else (0, [], [])
+    names = [HEAD_FILE, *(_file(index) for index in range(blocks - 1, blocks - 1 - done, -1))]
+    found = [m for name in names if (m := kept_measured(part.progress_folder / name)) is not None]
+    return (done, gradients, found) if len(found) == len(names) else (0, [], [])
+
+
+def _file(index: int) -> str:
+    """Where what was found of a block is kept."""
+    return f"scores-{index:05d}.json"
 
 
 @dataclass(frozen=True)

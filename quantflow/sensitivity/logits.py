@@ -1,6 +1,6 @@
 """What comes after the last block: logits, their KL beside the baseline's, and the loss's gradient there."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +11,10 @@ from quantflow.errors import QuantizationError
 from quantflow.measure.batches import LOGITS_BYTES, Batch
 from quantflow.measure.divergence import kl_divergence
 from quantflow.model.decoder import StreamedDecoder
+from quantflow.model.head import head_module
+from quantflow.model.replaced import forwards_replaced
+from quantflow.model.units import HEAD
+from quantflow.sensitivity.swap import BlockSwaps, Swap
 from quantflow.sensitivity.text import ScanText
 
 SEED = 0
@@ -22,7 +26,11 @@ States = Callable[[int], Tensor]
 
 @torch.no_grad()
 def streams_kl(
-    decoder: StreamedDecoder, text: ScanText, baseline: States, streams: Sequence[States]
+    decoder: StreamedDecoder,
+    text: ScanText,
+    baseline: States,
+    streams: Sequence[States],
+    heads: Mapping[int, BlockSwaps] | None = None,
 ) -> NDArray[np.float64]:
     """KL of streams' next-token distributions from the baseline's, summed up by window.
 
@@ -33,6 +41,7 @@ def streams_kl(
         text: The text.
         baseline: What leaves the lossless last block.
         streams: What leaves it where something before it was swapped.
+        heads: Number of a stream → the head's codes that make its logits; of others the lossless one does.
 
     Returns:
         Nats, [streams, windows].
@@ -42,28 +51,35 @@ def streams_kl(
     """
     sums = np.zeros((len(streams), len(text.windows)))
     with decoder.loaded_around(), decoder.loaded_head():
+        swapped = {number: codes.swap(HEAD, head_module(decoder)) for number, codes in (heads or {}).items()}
         for number, batch in enumerate(text.batches):
-            reference, *others = (
-                _scored(decoder.final(states(number)), batch) for states in (baseline, *streams)
-            )
-            kl = torch.empty(len(others), len(reference), dtype=torch.float64)
-            for part in _pieces(len(reference), decoder.vocab_size):
-                log_p = decoder.logits(reference[part]).log_softmax(-1)
-                for own, other in zip(kl, others, strict=True):
-                    log_q = decoder.logits(other[part]).log_softmax(-1)
-                    own[part] = kl_divergence(log_p, log_q).cpu()
-            if not bool(torch.isfinite(kl).all()):
-                raise QuantizationError(
-                    "with a unit swapped the model's logits are not finite numbers",
-                    where="the scan",
-                    hint="Its codes overflow; quantize to another scheme.",
+            windows = text.window_of_row(batch)
+            for row, _, _, scored in _places(batch):
+                # Window by window: the final states of all streams at once would be all of them twice.
+                reference, *others = (
+                    decoder.final(states(number)[row : row + 1])[0, scored] for states in (baseline, *streams)
                 )
-            sums += text.by_window(batch, kl.numpy())
+                for part in _pieces(len(reference), decoder.vocab_size):
+                    log_p = decoder.logits(reference[part]).log_softmax(-1)
+                    for place, other in enumerate(others):
+                        log_q = _logits(decoder, other[part], swapped.get(place)).log_softmax(-1)
+                        sums[place, windows[row]] += float(kl_divergence(log_p, log_q).sum())
+    if not np.isfinite(sums).all():
+        raise QuantizationError(
+            "with a unit swapped the model's logits are not finite numbers",
+            where="the scan",
+            hint="Its codes overflow; quantize to another scheme.",
+        )
     return sums
 
 
 def loss_gradients(
-    decoder: StreamedDecoder, text: ScanText, baseline: States, seed: int = SEED
+    decoder: StreamedDecoder,
+    text: ScanText,
+    baseline: States,
+    seed: int = SEED,
+    heads: Mapping[str, BlockSwaps] | None = None,
+    kl_of_heads: dict[str, NDArray[np.float64]] | None = None,
 ) -> Iterator[Tensor]:
     """Gradients of the summed loss at what leaves the last block, one batch after the other, `[B, T, d]`.
 
@@ -76,8 +92,12 @@ def loss_gradients(
         text: The text.
         baseline: What leaves the lossless last block.
         seed: Of the labels.
+        heads: Precision → the head's codes in it. What they change is exact for a product more, as the
+            lossless logits are there.
+        kl_of_heads: Precision → where their KL is added to, nats by window, [windows].
     """
     with decoder.loaded_around(), decoder.loaded_head():
+        swapped = {p: codes.swap(HEAD, head_module(decoder)) for p, codes in (heads or {}).items()}
         for number, batch in enumerate(text.batches):
             hidden = baseline(number).requires_grad_()
             with torch.enable_grad():
@@ -85,8 +105,16 @@ def loss_gradients(
             rows = _scored(final.detach(), batch)
             gradient = torch.empty_like(rows)
             generator = torch.Generator(rows.device).manual_seed(seed + number)
+            kl = torch.empty(len(swapped), len(rows), dtype=torch.float64)
             for part in _pieces(len(rows), decoder.vocab_size):
-                gradient[part] = _row_gradients(decoder, rows[part], generator)
+                gradient[part], log_p = _row_gradients(decoder, rows[part], generator)
+                for place, head in enumerate(swapped.values()):
+                    with torch.no_grad():
+                        log_q = _logits(decoder, rows[part], head).log_softmax(-1)
+                        kl[place, part] = kl_divergence(log_p, log_q).cpu()
+            for precision, own in zip(swapped, kl, strict=True):
+                if kl_of_heads is not None:
+                    kl_of_heads[precision] += text.by_window(batch, own.numpy())
             at_final = torch.zeros_like(final)
             for row, begin, end, place in _places(batch):
                 at_final[row, place] = gradient[begin:end]
@@ -94,16 +122,30 @@ def loss_gradients(
             yield result
 
 
-def _row_gradients(decoder: StreamedDecoder, rows: Tensor, generator: torch.Generator) -> Tensor:
-    """Gradients of −log p(label) at final hidden states `[rows, d]`: through softmax, p − onehot(label)."""
+def _logits(decoder: StreamedDecoder, rows: Tensor, head: Swap | None) -> Tensor:
+    """Logits of final hidden states, by the lossless head or by what stands in for it."""
+    if head is None:
+        return decoder.logits(rows)
+    with forwards_replaced([head_module(decoder)], head):
+        return decoder.logits(rows)
+
+
+def _row_gradients(
+    decoder: StreamedDecoder, rows: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Gradients of −log p(label) at final hidden states `[rows, d]`, and the log p of all labels.
+
+    Through softmax the gradient is p − onehot(label).
+    """
     rows = rows.clone().requires_grad_()
     with torch.enable_grad():
         logits = decoder.logits(rows)
-    at_logits = logits.detach().softmax(-1)
+    log_p = logits.detach().log_softmax(-1)
+    at_logits = log_p.exp()
     labels = torch.multinomial(at_logits, 1, generator=generator)
     at_logits.scatter_add_(-1, labels, torch.full_like(labels, -1, dtype=at_logits.dtype))
     (gradient,) = torch.autograd.grad(logits, rows, at_logits)
-    return gradient
+    return gradient, log_p
 
 
 def _scored(final: Tensor, batch: Batch) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from quantflow.model.units import HEAD
 from quantflow.pipeline.events import Reporter
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.exact import block_of_unit, exact_cost, exact_scores
@@ -49,13 +50,12 @@ class Ground:
     @property
     def keys(self) -> list[Key]:
         """Every unit in every precision that it has codes in, in the order of the model."""
-        family = self.boundaries.decoder.family
-        return [
-            (f"{family.block_name(index)}.{unit}", precision)
-            for precision, own in self.codes.items()
-            for index in range(self.boundaries.decoder.num_blocks)
-            for unit in own.units(index)
-        ]
+        family, blocks = self.boundaries.decoder.family, range(self.boundaries.decoder.num_blocks)
+        keys: list[Key] = []
+        for precision, own in self.codes.items():
+            keys += [(f"{family.block_name(i)}.{unit}", precision) for i in blocks for unit in own.units(i)]
+            keys += [(HEAD, precision)] if own.open_head() is not None else []
+        return keys
 
     def cost(self, keys: Sequence[Key]) -> float:
         """Whole forwards that scoring units exactly takes, at once."""
@@ -103,20 +103,23 @@ def auto(ground: Ground, estimated: Scored, choices: Sequence[Choose]) -> Scored
         choices: What is chosen by the scores.
     """
     text, rounds = ground.boundaries.text, list[Measured]()
-    blocks = block_of_unit(ground.boundaries)
+    last = ground.boundaries.decoder.num_blocks - 1
 
     def measure(keys: Sequence[Key]) -> Mapping[Key, float]:
-        control = max(blocks[unit] for unit, _ in keys) if not rounds else None
+        control = None if rounds else last
         rounds.append(exact_scores(ground.boundaries, ground.codes, keys, ground.reporter, control=control))
         return {key: text.mean(rounds[-1].sums[key]) for key in keys}
 
-    estimates = {key: own.kl for key, own in estimated.found.items()}
-    state = settle(estimates, choices, measure, ground.cost, allowance(ground, estimated))
-    found = {}
+    known = {key: own.kl for key, own in estimated.found.items() if own.method == "exact"}
+    estimates = {key: own.kl for key, own in estimated.found.items() if key not in known}
+    state = settle(estimates, choices, measure, ground.cost, allowance(ground, estimated), known)
+    found: dict[Key, Found] = {}
     exact_ones = merged(rounds)
     for key in ground.keys:
-        if key in state.exact:
+        if key in exact_ones.sums:
             found[key] = found_by(text, exact_ones.sums[key], "exact")
+        elif key in known:
+            found[key] = estimated.found[key]
         else:
             sums = estimated.measured.sums[key]
             found[key] = found_by(text, sums, "fisher", state.ratio(key[1]))
@@ -125,11 +128,17 @@ def auto(ground: Ground, estimated: Scored, choices: Sequence[Choose]) -> Scored
 
 def allowance(ground: Ground, estimated: Scored) -> float:
     """Forwards that `auto` may spend on exact scores."""
-    whole = 1 + ground.cost(ground.keys)
-    left = AUTO_SHARE * whole - sum(estimated.measured.forwards.values())
+    decoder, parts = ground.boundaries.decoder, ForwardParts.of(ground.boundaries.decoder)
+    whole = 1 - parts.head + ground.cost(ground.keys)
+    control = parts.suffix(decoder.num_blocks - 1, decoder.num_blocks)
+    left = AUTO_SHARE * whole - sum(estimated.measured.forwards.values()) - control
     return max(left, LEAST_EXACT * ground.cost(ground.keys[:1]))
 
 
 def _estimates(ground: Ground, measured: Measured) -> dict[Key, Found]:
+    """Fisher's scores; the head's are exact."""
     text = ground.boundaries.text
-    return {key: found_by(text, measured.sums[key], "fisher") for key in ground.keys}
+    return {
+        key: found_by(text, measured.sums[key], "exact" if key[0] == HEAD else "fisher")
+        for key in ground.keys
+    }

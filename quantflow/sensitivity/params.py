@@ -19,16 +19,22 @@ class ChoiceParams(StageParams):
         precisions: Ids of the schemes that a unit may get, the artifact's own first; then comes the source's
             dtype.
         policy: How units are chosen.
-        max_spared: Of `budget`: most weights that may be spared, of those that the artifact would quantize.
+        max_spared: Of `budget`: largest share of the weights that may be spared; None is no limit.
+        effective_bits: Of `budget`: most bits per weight of the units; None is no limit.
         threshold: Of `threshold`: KL above which a unit is spared, nats per token.
         top_k: Of `top_k`: how many units are spared.
+        keep: Names or patterns of units that stay as they are whatever they cost.
+        force: Names or patterns of units that are quantized whatever they cost.
     """
 
     precisions: tuple[str, ...] = Field(min_length=1)
     policy: Literal["budget", "threshold", "top_k"] = "budget"
-    max_spared: float = Field(default=0.1, ge=0, le=1)
+    max_spared: float | None = Field(default=0.1, ge=0, le=1)
+    effective_bits: float | None = Field(default=None, gt=0)
     threshold: float | None = Field(default=None, ge=0)
     top_k: int | None = Field(default=None, ge=0)
+    keep: tuple[str, ...] = ()
+    force: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _has_its_number(self) -> Self:

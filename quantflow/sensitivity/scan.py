@@ -7,19 +7,24 @@ from pathlib import Path
 from quantflow.data.windows import CALIBRATION_FILE, SELECTION_FILE, load_windows
 from quantflow.errors import DataError
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.units import units_of
+from quantflow.model.families import Family
+from quantflow.model.head import head_tensor
+from quantflow.model.units import FORCE_KEY, HEAD, kept_units, named_units, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
+from quantflow.quantize.params import Scheme
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.choice import choice_by
 from quantflow.sensitivity.controls import found_controls, report_controls
-from quantflow.sensitivity.ladder import ladders
+from quantflow.sensitivity.int8_swap import Int8Codes
+from quantflow.sensitivity.ladder import fixed, ladders
 from quantflow.sensitivity.methods import Ground, Scored, activation, auto, exact, fisher
 from quantflow.sensitivity.params import ScanParams
 from quantflow.sensitivity.record import ScanMethod, ScanRecord, save_scan
 from quantflow.sensitivity.scores import UnitSize, unit_scores
-from quantflow.sensitivity.swap import StoredCodes
+from quantflow.sensitivity.sizes import TOO_FEW_HINT, TOO_FEW_WINDOWS
+from quantflow.sensitivity.swap import Codes, StoredCodes
 from quantflow.sensitivity.text import ScanText, scan_text
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -41,13 +46,13 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     checkpoint = load_checkpoint(inputs["source"])
     reader = SafetensorsReader(checkpoint.folder)
     decoder = StreamedDecoder(checkpoint.folder, reader, params.device)
-    codes = {scheme.id: StoredCodes(inputs["codes"], scheme, decoder.family) for scheme in params.precisions}
+    codes = {scheme.id: _codes(scheme, inputs["codes"], decoder.family) for scheme in params.precisions}
     text = scan_text(load_windows(inputs["data"] / CALIBRATION_FILE), params.tokens, params.batch_tokens)
     if text is None:
         raise DataError(
-            "there are fewer than two calibration windows to scan on",
+            TOO_FEW_WINDOWS,
             where="data.calibration.windows",
-            hint="The scan compares two halves of the text: ask for more windows, or give more text.",
+            hint=TOO_FEW_HINT,
         )
     scanned = _ground(decoder, codes, text, PartReporter(reporter, "calibration"))
     sizes = _sizes(decoder, reader)
@@ -57,20 +62,19 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     if held_out is not None:
         other = _ground(decoder, codes, held_out, PartReporter(reporter, "selection"))
         confirmation = fisher(other, "Confirming on selection text")
-    record = _record(params.method, scored, text, sizes)
-    if confirmation is not None and held_out is not None:
-        record = _record(params.method, scored, text, sizes, confirmation).model_copy(
-            update={
-                "selection_tokens": held_out.tokens,
-                "selection_forwards": sum(confirmation.measured.forwards.values()),
-            }
-        )
+    record = _record(params.method, scored, text, sizes, confirmation, held_out)
     report_controls(record, reporter)
     save_scan(output, record)
 
 
+def _codes(scheme: Scheme, folder: Path, family: Family) -> Codes:
+    if scheme.is_int8:
+        return Int8Codes(folder, scheme, family)
+    return StoredCodes(folder, scheme, family)
+
+
 def _ground(
-    decoder: StreamedDecoder, codes: Mapping[str, StoredCodes], text: ScanText, part: PartReporter
+    decoder: StreamedDecoder, codes: Mapping[str, Codes], text: ScanText, part: PartReporter
 ) -> Ground:
     boundaries = Boundaries(decoder, text, part)
     boundaries.fill(part, "Running the lossless model")
@@ -86,11 +90,14 @@ def _score(params: ScanParams, ground: Ground, sizes: Mapping[str, UnitSize], so
     if params.method == "fisher":
         return estimated
     draft = _record("fisher", estimated, ground.boundaries.text, sizes)
-    return auto(
-        ground,
-        estimated,
-        [choice_by(choice, ladders(draft, choice.precisions, source)) for choice in params.choices],
-    )
+    family, blocks = ground.boundaries.decoder.family, ground.boundaries.decoder.num_blocks
+    choices = []
+    for choice in params.choices:
+        kept = kept_units(choice.keep, family, blocks)
+        forced = named_units(choice.force, family, blocks, FORCE_KEY)
+        units = [unit for unit in ladders(draft, choice.precisions, source) if unit.unit not in kept]
+        choices.append(choice_by(choice, fixed(units, quantized=forced)))
+    return auto(ground, estimated, choices)
 
 
 def _record(
@@ -99,6 +106,7 @@ def _record(
     text: ScanText,
     sizes: Mapping[str, UnitSize],
     confirmation: Scored | None = None,
+    held_out: ScanText | None = None,
 ) -> ScanRecord:
     scores = unit_scores(
         scored.found, sizes, scored.measured.sizes, {} if confirmation is None else confirmation.found
@@ -111,13 +119,19 @@ def _record(
         forwards=sum(scored.measured.forwards.values()),
         cost_by_step=scored.measured.forwards,
         tokens=text.tokens,
+        selection_tokens=0 if held_out is None else held_out.tokens,
+        selection_forwards=sum(confirmation.measured.forwards.values()) if confirmation else 0.0,
         settled=scored.settled,
     )
 
 
 def _sizes(decoder: StreamedDecoder, reader: SafetensorsReader) -> dict[str, UnitSize]:
     units = units_of(decoder.family, decoder.num_blocks)
-    specs = {unit: [reader.spec(f"{name}.weight") for name in linears] for unit, linears in units.items()}
+    tensors = {unit: [f"{name}.weight" for name in linears] for unit, linears in units.items()}
+    head = head_tensor(decoder)
+    if head is not None:
+        tensors[HEAD] = [head]
+    specs = {unit: [reader.spec(name) for name in names] for unit, names in tensors.items()}
     return {
         unit: UnitSize(sum(math.prod(spec.shape) for spec in own), sum(spec.bytes for spec in own))
         for unit, own in specs.items()

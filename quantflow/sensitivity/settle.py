@@ -72,17 +72,19 @@ def settle(
     measure: Callable[[Sequence[Key]], Scores],
     cost: Callable[[Sequence[Key]], float],
     allowance: float,
+    known: Scores | None = None,
 ) -> Settling:
     """Make exact what decides, the most doubtful first, until nothing is in doubt or the allowance is spent.
 
     Args:
-        estimates: Fisher's, of every unit and precision.
+        estimates: Fisher's, of every unit and precision whose exact score is not known.
         choices: What the scores are for: one for each artifact that chooses by them.
         measure: Gives exact scores.
         cost: What that takes, forwards.
         allowance: Forwards that may be spent.
+        known: Exact scores that there are already.
     """
-    state = Settling(estimates)
+    state = Settling(estimates, dict(known or {}))
     left = allowance
     while doubtful := in_doubt(state, choices):
         round_of = _affordable(doubtful, cost, left)

@@ -62,6 +62,9 @@ class Codes(Protocol):
     def open(self, block: int) -> BlockSwaps:
         """The codes of a block."""
 
+    def open_head(self) -> BlockSwaps | None:
+        """The codes of the head, whose only unit and linear it is; None where it is not quantized."""
+
 
 @dataclass(frozen=True)
 class WeightSwaps:
@@ -80,7 +83,7 @@ class WeightSwaps:
     @property
     def units(self) -> tuple[str, ...]:
         """Units of the block that have codes, e.g. `qkv`."""
-        return _whole_units(self.family, self.prefix, self.codes.linears)
+        return whole_units(self.family, self.prefix, self.codes.linears)
 
     def swap(self, name: str, linear: nn.Module) -> Swap:
         """As in `BlockSwaps`."""
@@ -146,15 +149,19 @@ class StoredCodes:
     def units(self, block: int) -> tuple[str, ...]:
         """Units of a block that have codes, e.g. `qkv`, without reading these."""
         linears = quantized_linears(block_file(self.folder, self.scheme.id, block))
-        return _whole_units(self.family, self.family.block_name(block), linears)
+        return whole_units(self.family, self.family.block_name(block), linears)
 
     def open(self, block: int) -> WeightSwaps:
         """The codes of a block."""
         codes = load_block(block_file(self.folder, self.scheme.id, block))
         return WeightSwaps(codes, self.family, self.family.block_name(block))
 
+    def open_head(self) -> None:
+        """The formats of such codes leave the head as it is."""
 
-def _whole_units(family: Family, prefix: str, linears: Collection[str]) -> tuple[str, ...]:
+
+def whole_units(family: Family, prefix: str, linears: Collection[str]) -> tuple[str, ...]:
+    """Units of a block all of whose linears are among those of these full names."""
     return tuple(
         unit for unit, names in family.units.items() if all(f"{prefix}.{name}" in linears for name in names)
     )

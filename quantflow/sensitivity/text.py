@@ -10,10 +10,7 @@ from numpy.typing import NDArray
 from quantflow.data.windows import Windows, make_windows
 from quantflow.gate.statistics import ratio_estimate
 from quantflow.measure.batches import Batch, make_batches
-from quantflow.sensitivity.sizes import SCAN_LENGTH
-
-LEAST_WINDOWS = 2
-"""So that there are two halves of the text to compare."""
+from quantflow.sensitivity.sizes import LEAST_WINDOWS, SCAN_LENGTH
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,14 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from quantflow.data.windows import CALIBRATION_FILE, PACKED, SELECTION_FILE, make_windows, save_windows
+from quantflow.data.windows import (
+    CALIBRATION_FILE,
+    PACKED,
+    SELECTION_FILE,
+    Windows,
+    make_windows,
+    save_windows,
+)
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize import stage
@@ -37,6 +44,11 @@ def letters(count: int, seed: int, lengths: Sequence[int]) -> list[np.ndarray[An
     ]
 
 
+def unscored(pieces: list[np.ndarray[Any, np.dtype[np.int32]]]) -> Windows:
+    """Windows as the data stage makes them for calibration: packed, and none of their tokens to be scored."""
+    return make_windows(pieces, [PACKED] * len(pieces), [len(piece) for piece in pieces])
+
+
 def scan_inputs(
     folder: Path, model: Path, schemes: Sequence[Scheme] = (AWQ,), windows: int = 4
 ) -> dict[str, Path]:
@@ -46,7 +58,7 @@ def scan_inputs(
         path.mkdir(parents=True)
     folders["source"] = source_output(folder / "source", model)
     calibration = letters(windows, seed=3, lengths=[LENGTH] * windows)
-    save_windows(folders["data"] / CALIBRATION_FILE, make_windows(calibration, [PACKED] * windows))
+    save_windows(folders["data"] / CALIBRATION_FILE, unscored(calibration))
     selection = letters(4, seed=4, lengths=[20, 48, 33, 48])
     save_windows(folders["data"] / SELECTION_FILE, make_windows(selection, [0, 1, 1, 2]))
     params = QuantizeParams(candidates=tuple(schemes), device="cpu", batch_tokens=96)

@@ -75,3 +75,12 @@ def test_units_are_shown_the_dearest_first_with_what_sparing_them_takes(
 def test_the_record_is_json_that_reads_back(scanned: tuple[Path, ScanRecord]) -> None:
     _, record = scanned
     assert ScanRecord.model_validate(json.loads(record.model_dump_json())) == record
+
+
+def test_a_single_calibration_window_is_refused_before_anything_is_computed(
+    tmp_path: Path, tiny_llama: Path
+) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, tiny_llama), ("data.calibration.windows=1",))
+    with pytest.raises(RecipeError, match="fewer than two calibration windows"):
+        scan_recipe(recipe, folder=tmp_path)
+    assert not list((tmp_path / ".quantflow" / "store").glob("*/*/manifest.json"))

@@ -1,0 +1,112 @@
+"""The scan of W8A8: inputs quantized as well, and the head a unit like any other."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from quantflow.model.units import HEAD
+from quantflow.quantize.int8_block import read_int8_block
+from quantflow.quantize.params import int8_scheme
+from quantflow.sensitivity import scan
+from quantflow.sensitivity.boundaries import Boundaries
+from quantflow.sensitivity.exact import exact_scores
+from quantflow.sensitivity.int8_swap import Int8Codes
+from quantflow.sensitivity.methods import Ground, exact, fisher
+from quantflow.sensitivity.params import ChoiceParams, ScanParams
+from quantflow.sensitivity.record import load_scan
+from quantflow.sensitivity.scores import rank_correlation
+from tests.reporting import RecordingReporter
+from tests.sensitivity.scanning import ground, scan_inputs
+
+W8A8 = int8_scheme("w8a8")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> dict[str, Path]:
+    return scan_inputs(tmp_path_factory.mktemp("scan"), tiny_llama, (W8A8,), windows=8)
+
+
+@pytest.fixture(scope="module")
+def made(inputs: dict[str, Path], tiny_llama: Path) -> Ground:
+    boundaries: Boundaries = ground(inputs, tiny_llama, ()).boundaries
+    codes = {W8A8.id: Int8Codes(inputs["codes"], W8A8, boundaries.decoder.family)}
+    return Ground(boundaries, codes, RecordingReporter())
+
+
+def naive(made: Ground, model: Path, folder: Path, unit: str) -> float:
+    """One full forward of transformers' own model with the unit's linears as the QDQ graph computes them."""
+    load: Any = AutoModelForCausalLM.from_pretrained
+    loaded = load(model, dtype=torch.float32).eval()
+    windows = [torch.from_numpy(w.astype("int64"))[None] for w in made.boundaries.text.windows]
+    index = None if unit == HEAD else int(unit.split(".")[2])
+    values = read_int8_block(folder, W8A8.id, index)
+    names = (HEAD,) if index is None else made.boundaries.decoder.family.units[unit.rpartition(".")[2]]
+    with torch.no_grad():
+        lossless = [loaded(window).logits[0, :-1].log_softmax(-1) for window in windows]
+        for name in names:
+            full = name if index is None else f"model.layers.{index}.{name}"
+            linear = values.linears[full]
+            how = linear.input
+            assert how is not None
+            weight = linear.q.float() * linear.scales[:, None]
+
+            def forward(x: torch.Tensor, weight: torch.Tensor = weight, how: Any = how) -> torch.Tensor:
+                codes = (torch.round(x / how.scale) + how.zero_point).clamp(0, 255)
+                return ((codes - how.zero_point) * how.scale) @ weight.T
+
+            loaded.get_submodule(full).forward = forward
+        kl = []
+        for window, log_p in zip(windows, lossless, strict=True):
+            log_q = loaded(window).logits[0, :-1].log_softmax(-1)
+            kl.append((log_p.exp() * (log_p - log_q)).sum(-1, dtype=torch.float64))
+    return float(torch.cat(kl).mean())
+
+
+def test_exact_equals_full_forwards_with_quantized_inputs_the_head_included(
+    made: Ground, inputs: dict[str, Path], tiny_llama: Path
+) -> None:
+    scored = exact(made)
+    assert len(scored.found) == 13
+    for unit in ("model.layers.0.down", "model.layers.1.qkv", HEAD):
+        expected = naive(made, tiny_llama, inputs["codes"], unit)
+        assert scored.found[unit, W8A8.id].kl == pytest.approx(expected, abs=1e-6)
+
+
+def test_fisher_ranks_with_quantized_inputs_and_takes_the_head_exactly(made: Ground) -> None:
+    estimated, reference = fisher(made), exact(made)
+    head = (HEAD, W8A8.id)
+    assert estimated.found[head].method == "exact"
+    assert estimated.found[head].kl == pytest.approx(reference.found[head].kl, rel=1e-4)
+    correlation = rank_correlation(*([s.found[key].kl for key in made.keys] for s in (estimated, reference)))
+    assert correlation is not None
+    assert correlation > 0.85
+
+
+def test_a_head_alone_costs_a_head(made: Ground) -> None:
+    measured = exact_scores(made.boundaries, made.codes, [(HEAD, W8A8.id)], RecordingReporter())
+    assert measured.forwards["swapped"] == pytest.approx(measured.forwards["lossless logits"])
+
+
+def test_the_stage_scans_int8_codes_and_says_what_the_head_takes(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    params = ScanParams(
+        precisions=(W8A8,),
+        choices=(ChoiceParams(precisions=(W8A8.id,), policy="top_k", top_k=3),),
+        device="cpu",
+        batch_tokens=96,
+    )
+    scan.run(params, inputs, tmp_path, RecordingReporter())
+    record = load_scan(tmp_path)
+    head = next(score for score in record.scores if score.unit == HEAD)
+    # One byte for each of 400 × 64 weights, and a float32 scale for each output.
+    assert (head.weights, head.bytes_quantized, head.bytes_source) == (
+        400 * 64,
+        400 * 64 + 400 * 4,
+        2 * 400 * 64,
+    )
+    assert not record.controls.no_op_swaps
+    assert record.controls.nothing_swapped_kl < 1e-9
