@@ -4,7 +4,7 @@ from quantflow.errors import RecipeError
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import Scheme
-from quantflow.recipe.artifacts import Artifact, is_quantized_here
+from quantflow.recipe.artifacts import QuantizedArtifact, is_quantized_here
 from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
@@ -78,7 +78,7 @@ def graph_scan(recipe: Recipe, artifact: OnnxArtifact, scheme: Scheme, codes: st
     )
 
 
-def _choice(recipe: Recipe, artifact: Artifact, scheme_id: str) -> ChoiceParams:
+def _choice(recipe: Recipe, artifact: QuantizedArtifact | OnnxArtifact, scheme_id: str) -> ChoiceParams:
     """What an artifact does with the scores; a search may come to all that it is allowed to spare."""
     found = assigning(recipe, artifact) or Assigning()
     searches = found.until is not None and found.max_spared is None
