@@ -1,4 +1,4 @@
-"""Whole runs to INT8 in ONNX Runtime: as it comes, with remedies, then with units spared until the gate holds."""
+"""Whole runs to INT8 in ONNX Runtime: as it comes, with remedies, then with units spared until it holds."""
 
 from pathlib import Path
 from typing import Any
