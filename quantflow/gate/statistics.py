@@ -72,7 +72,7 @@ def ratio_estimate(
     if document.shape != values.shape or document.size == 0:
         raise ValueError(f"need one value per token and at least one: {values.shape}, {document.shape}")
     _, cluster = np.unique(document, return_inverse=True)
-    sums = np.bincount(cluster, weights=values)  # sums in double precision
+    sums: NDArray[np.float64] = np.bincount(cluster, weights=values).astype(np.float64)
     tokens = np.bincount(cluster).astype(np.float64)
     return clustered_ratio(Clusters(sums, tokens), skewed=skewed)
 

@@ -149,11 +149,11 @@ class ImportArtifact(_Artifact):
     """Somebody else's artifact, which is measured and judged as it is."""
 
     format: Literal["import"] = Field(
-        default=IMPORT,
+        default="import",
         description="File format: import (found out from the artifact itself). Default: import.",
     )
     path: str = Field(
-        alias=IMPORT,
+        alias="import",
         min_length=1,
         description="Folder of an artifact that was made elsewhere: AWQ (gemm), GPTQ (version 1), "
         "compressed-tensors (pack-quantized) or 16-bit safetensors. Relative to the recipe. It is judged by "

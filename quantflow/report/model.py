@@ -14,6 +14,7 @@ from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
 from quantflow.remedies.record import RemedyRecord
 from quantflow.report.decision import Decision
+from quantflow.report.text import TextLevel
 from quantflow.report.wording import Language
 from quantflow.sensitivity.assignment import AssignmentRecord
 from quantflow.sensitivity.record import ScanRecord
@@ -164,6 +165,8 @@ class Report(_Part):
         recipe: Name of the recipe.
         title: Title for people: the recipe's `report.title`, else its name.
         language: What report.html is written in; report.json is in English.
+        text: What it holds of texts of models and data.
+        published_text: What a copy of it that is published may hold of them.
         verdict: The worst of the artifacts' verdicts; error, too, where any stage failed.
         exit_code: What the command exits with: 0 pass, 1 fail, 2 error, 3 inconclusive.
         reason: Why this verdict, in plain words.
@@ -182,6 +185,8 @@ class Report(_Part):
     recipe: str
     title: str
     language: Language = "en"
+    text: TextLevel = "full"
+    published_text: TextLevel = "none"
     verdict: Verdict
     exit_code: int
     reason: str

@@ -3,7 +3,7 @@
 import pytest
 
 from quantflow.quantize.params import Scheme
-from quantflow.recipe.artifacts import HfArtifact
+from quantflow.recipe.artifacts import is_quantized_here
 from quantflow.recipe.margins import margins
 from quantflow.recipe.scheme import scheme_of
 from tests.recipe.conftest import SOUND, Load, Refusal
@@ -140,7 +140,7 @@ def test_a_truth_value_is_true_or_false(refusal: Refusal) -> None:
 
 def schemes(load: Load, *artifacts: str) -> list[Scheme]:
     text = SOUND.replace(ARTIFACT, "".join(f"  - {{name: a{n}, {a}}}\n" for n, a in enumerate(artifacts)))
-    quantized = [artifact for artifact in load(text).artifacts if not isinstance(artifact, HfArtifact)]
+    quantized = [artifact for artifact in load(text).artifacts if is_quantized_here(artifact)]
     return [scheme_of(artifact) for artifact in quantized]
 
 

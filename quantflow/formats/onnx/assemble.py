@@ -76,22 +76,24 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
     folder.mkdir()
     with reporter.track(f"assemble {params.name}", 2) as advance:
         if params.scheme == "dynamic":
-            planned = _write_dynamic(base, kept, folder, reporter.progress_folder / "dynamic")
+            planned: Mapping[str, Planned | None] = _write_dynamic(
+                base, kept, folder, reporter.progress_folder / "dynamic"
+            )
         else:
             donor = open_artifact(inputs["codes"] / ARTIFACT_FOLDER) if "codes" in inputs else None
             values = None
             if "values" in inputs:
                 method: Literal["w8a8", "int8"] = "w8a8" if params.scheme == "w8a8" else "int8"
                 values = Int8Values(inputs["values"], int8_scheme(method), family, blocks)
-            planned = _plans(params, base, graph, kept, donor if values is None else values)
-            changed = rewrite(graph, base.linears, planned, params.session.accuracy_level)
+            plans = _plans(params, base, graph, kept, donor if values is None else values)
+            planned, changed = plans, rewrite(graph, base.linears, plans, params.session.accuracy_level)
             folded = None
             if values is not None:
                 folded = values.folded(checkpoint.folder)
             elif donor is not None:
                 folded = folded_by_artifact(donor, SafetensorsReader(checkpoint.folder), family)
             if folded is not None:
-                changed |= fold_into(graph, base.linears, planned, folded)
+                changed |= fold_into(graph, base.linears, plans, folded)
             write_graph(graph, changed, folder)
         advance(1)
         expectation = _expectation(params, base, planned)
