@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-int8 test test-slow test-interop test-browser lint bench FORCE
+.PHONY: help setup run run-int8 test test-slow test-interop test-browser test-planted lint bench FORCE
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 BIN := .venv/bin
@@ -78,6 +78,9 @@ test-browser: $(STAMP)  ## open reports in Chromium (Debian: apt-get install chr
 	$(BIN)/python -m pytest -m browser -rs tests/browser || code=$$?
 	echo "screenshots: browser-shots/"
 	exit $$code
+
+test-planted: $(STAMP)  ## plant defects in a real model and let the gate judge; its last line counts them
+	@$(BIN)/python -m tests.planted
 
 lint: $(STAMP)  ## check style, format and types
 	@$(BIN)/ruff check .

@@ -46,7 +46,9 @@ TEXT = SHARED / "wikitext2-raw" / "wiki.test.raw"
 # A heading of the first level begins an article: ` = Robert Boulter = `.
 ARTICLE = re.compile(r"(?m)^ = [^=].*[^=] = $")
 SHORTEST = 500  # characters of an article worth a document
-SCHEMES = ("fp32", "w8", "w8-block", "w4-block", "dynamic")
+# `-plain`: as it comes, without remedies.
+SCHEMES = ("fp32", "w8a8", "w8a8-plain", "w8", "w8-plain", "w8-block", "w4-block", "dynamic")
+PLAIN = "-plain"
 PREFILL, DECODE = "time_to_first_token", "time_per_output_token"
 
 
@@ -87,7 +89,7 @@ def _write_recipe(folder: Path, options: argparse.Namespace) -> Path:
             "evaluation": {"windows": options.windows, "length": options.length},
             "split": {"calibration": 0.3, "selection": 0.15, "evaluation": 0.55},
         },
-        "artifacts": [{"name": scheme, "format": "onnx", "scheme": scheme} for scheme in options.schemes],
+        "artifacts": [_artifact(name) for name in options.schemes],
         "gate": {
             "speed": {
                 "contexts": sorted({options.context // 4, options.context}),
@@ -100,6 +102,11 @@ def _write_recipe(folder: Path, options: argparse.Namespace) -> Path:
     path = folder / "onnx.yaml"
     path.write_text(json.dumps(recipe, indent=1), encoding="utf-8")  # JSON is YAML
     return path
+
+
+def _artifact(name: str) -> dict[str, Any]:
+    artifact = {"name": name, "format": "onnx", "scheme": name.removesuffix(PLAIN)}
+    return artifact | ({"remedy": False} if name.endswith(PLAIN) else {})
 
 
 def _row(artifact: Mapping[str, Any]) -> dict[str, float]:

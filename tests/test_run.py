@@ -226,12 +226,17 @@ def test_the_recipe_in_the_report_does_not_hold_what_the_environment_put_there(
 ) -> None:
     monkeypatch.setenv("TITLE_PART", "hush-hush")
     path = again.folder / "tiny.yaml"
-    path.write_text(path.read_text() + "report: {title: 'About ${TITLE_PART}'}\n")
+    path.write_text(
+        path.read_text() + "report: {title: 'About ${TITLE_PART}', language: zh, text: redacted}\n"
+    )
     assert again("run", "tiny.yaml") == 0
     report = reports(again.folder)[-1]
     assert report["title"] == "About hush-hush"  # what the key is there to show
     assert "hush-hush" not in json.dumps(report["provenance"])
-    assert "About ${TITLE_PART}" in json.dumps(report["provenance"])
+    assert report["provenance"]["recipe_resolved"]["report"]["title"] == "About ${TITLE_PART}"
+    assert (report["language"], report["text"], report["published_text"]) == ("zh", "redacted", "redacted")
+    page = again.folder / "reports" / "tiny" / report["run_id"] / "report.html"
+    assert 'lang="zh-Hans"' in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("arguments", ["run tiny.yaml --json", "run tiny.yaml", "schema"])

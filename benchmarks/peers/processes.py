@@ -66,6 +66,7 @@ def run(
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             process_group=0,
+            cwd=log.parent,  # GPTQModel writes logs wherever it is
             env=os.environ | environment,
         )
         try:

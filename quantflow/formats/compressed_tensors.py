@@ -134,7 +134,7 @@ def bits_of(folder: Path, settings: Mapping[str, Any]) -> int:
             where=where,
             hint="Measure it in the runtime that serves it.",
         )
-    bits = {weight.get("num_bits") for weight in weights}
+    bits: set[Any] = {weight.get("num_bits") for weight in weights}
     if len(bits) != 1 or not bits <= {4, 8} or any(weight.get("type", "int") != "int" for weight in weights):
         raise ArtifactError("config_groups do not say one width of 4 or 8 bits of whole numbers", where=where)
     return int(bits.pop())

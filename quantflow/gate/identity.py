@@ -94,7 +94,8 @@ def identity_criterion(artifact: str, found: Mapping[str, str], *, required: boo
 def _tokenizer(folder: Path) -> Mapping[str, Any]:
     whole = {k: v for k, v in _read(folder / "tokenizer.json").items() if k not in TOKENIZER_STATE}
     model = whole.pop("model", None)
-    vocabulary, rest = {}, {}
+    vocabulary: object = {}
+    rest: dict[str, Any] = {}
     if isinstance(model, dict):
         vocabulary = model.pop("vocab", {})
         rest = {**model, "merges": [_merge(m) for m in model.get("merges", ())]}

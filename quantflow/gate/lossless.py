@@ -11,6 +11,7 @@ from quantflow.gate.level import LEVELS, MEANINGS, Level
 from quantflow.gate.result import CriterionResult, LevelCheck, Lossless
 from quantflow.gate.statistics import ONE_SIDED_LEVEL
 from quantflow.gate.verdict import Verdict
+from quantflow.measure.generated import GenerationValue
 from quantflow.measure.measurement import Samples
 from quantflow.measure.noise_floor import NoiseFloor
 
@@ -53,6 +54,23 @@ class IdenticalOutputs(BaseModel):
         if self.identical == 0:
             return 0.0
         return float(betaincinv(self.identical, self.n - self.identical + 1, 1 - ONE_SIDED_LEVEL))
+
+
+def identical_outputs(
+    value: GenerationValue | None,
+) -> tuple[IdenticalOutputs | None, IdenticalOutputs | None]:
+    """How often greedy outputs of both models, and of the baseline and itself, are the same.
+
+    Args:
+        value: Both sides' outputs; None where none were made.
+    """
+    if value is None:
+        return None, None
+
+    def of(rate: float) -> IdenticalOutputs:
+        return IdenticalOutputs(identical=round(rate * value.prompts), n=value.prompts)
+
+    return of(value.identical), None if value.noise_floor is None else of(value.noise_floor)
 
 
 def find_level(

@@ -75,7 +75,7 @@ def look_levels(fractions: Sequence[float], alpha: float = 1 - ONE_SIDED_LEVEL) 
         here = np.linspace(_LOWEST * math.sqrt(fraction), bound, _POINTS)
         if density.size:
             steps = _normal_density((here[:, None] - grid) / root) / root
-            density = np.trapezoid(steps * density, grid, axis=1)
+            density = np.asarray(np.trapezoid(steps * density, grid, axis=1))
         else:
             density = _normal_density(here / root) / root
         grid, before = here, fraction

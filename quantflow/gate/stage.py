@@ -19,7 +19,7 @@ from quantflow.gate.census import census_criterion
 from quantflow.gate.decide import error
 from quantflow.gate.holm import corrected, several_failures
 from quantflow.gate.kl import MEAN, P99, TOP1, kl_criterion, kl_p99_criterion, top1_criterion
-from quantflow.gate.lossless import find_level, level_criterion
+from quantflow.gate.lossless import find_level, identical_outputs, level_criterion
 from quantflow.gate.pairing import pairing_problem
 from quantflow.gate.params import GateParams
 from quantflow.gate.perplexity import PERPLEXITY, perplexity_criterion
@@ -29,6 +29,8 @@ from quantflow.gate.slices import slice_criteria
 from quantflow.gate.verdict import Verdict, combine
 from quantflow.inspection.record import load_inspection
 from quantflow.measure.batches import scored_targets
+from quantflow.measure.generated import GenerationValue, compare_generation
+from quantflow.measure.generation_record import load_generation
 from quantflow.measure.measurement import Samples, load_samples
 from quantflow.measure.noise_floor import NoiseFloor, load_noise
 from quantflow.measure.serving import load_serving
@@ -63,14 +65,19 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     Args:
         params: The artifact's name and margins.
         inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` where KL was measured
-            in another runtime, of `noise` where the baseline was run twice, of `speed` where serving is judged,
-            and those that `asked_criteria` and `against_criteria` name.
+            in another runtime, of `noise` where the baseline was run twice, of `speed` where serving is
+            judged, and those that `asked_criteria` and `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
     with reporter.track("judging criteria", 1) as advance:
         windows = load_windows(inputs["data"] / EVALUATION_FILE)
         documents = load_documents(inputs["data"])
+        outputs = None
+        if "generation" in inputs:
+            outputs = compare_generation(
+                load_generation(inputs["generation-baseline"]), load_generation(inputs["generation"])
+            )
         asked = Asked(
             document=scored_documents(windows),
             target=scored_targets(windows),
@@ -85,6 +92,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             measured=load_samples(inputs["measure"]),
             kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
             noise=load_noise(inputs["noise"]) if "noise" in inputs else None,
+            outputs=outputs,
             others=(
                 *_served(params, inputs),
                 *_census(params, inputs),
@@ -124,6 +132,7 @@ def judge(
     kl_measured: Samples | None = None,
     others: Sequence[CriterionResult] = (),
     noise: NoiseFloor | None = None,
+    outputs: GenerationValue | None = None,
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
@@ -135,6 +144,7 @@ def judge(
         kl_measured: Samples of the artifact to take KL from, where `measured` has none.
         others: Results of criteria that are judged by other evidence than these samples.
         noise: What the baseline says of itself, run another way; None where it was not measured.
+        outputs: Both models' greedy outputs; None where none were made.
     """
     sampled = [baseline, measured, *([kl_measured] if kl_measured is not None else [])]
     problem = pairing_problem(asked.document, asked.target, sampled)
@@ -153,7 +163,9 @@ def judge(
     criteria = (*criteria, *others)
     lossless = None
     if problem is None:
-        lossless = find_level(summarise(criteria)[0], before, _with_kl(after, for_kl), noise)
+        lossless = find_level(
+            summarise(criteria)[0], before, _with_kl(after, for_kl), noise, *identical_outputs(outputs)
+        )
         if params.require is not None:
             criteria = (*criteria, level_criterion(params.artifact, lossless, params.require))
     criteria = tuple(_above_noise(criterion, noise) for criterion in corrected(criteria))

@@ -17,6 +17,9 @@ POWER = 0.8
 """Probability with which an effect is to be found, for sample sizes and smallest detectable changes; Cohen's
 customary value."""
 
+_ROUNDING = 1e-12
+"""Spread relative to the mean that is none: what double precision leaves of sums of equal values."""
+
 _MAX_NEEDED = 10**9
 """No one collects more documents than this; an effect that needs them equals its margin in practice."""
 
@@ -69,7 +72,7 @@ def ratio_estimate(
     if document.shape != values.shape or document.size == 0:
         raise ValueError(f"need one value per token and at least one: {values.shape}, {document.shape}")
     _, cluster = np.unique(document, return_inverse=True)
-    sums = np.bincount(cluster, weights=values)  # sums in double precision
+    sums: NDArray[np.float64] = np.bincount(cluster, weights=values).astype(np.float64)
     tokens = np.bincount(cluster).astype(np.float64)
     return clustered_ratio(Clusters(sums, tokens), skewed=skewed)
 
@@ -87,7 +90,8 @@ def clustered_ratio(clusters: Clusters, *, skewed: bool = False) -> RatioEstimat
 
 def tails_of(clusters: Clusters, *, skewed: bool) -> Tails:
     """How far the interval reaches, by the method that suits the values, see `ratio_estimate`."""
-    if clusters.count < MIN_DOCUMENTS or not clusters.std_error.all():
+    spread = clusters.std_error > _ROUNDING * np.abs(clusters.ratio)
+    if clusters.count < MIN_DOCUMENTS or not spread.all():
         half = np.full(clusters.ratio.shape, t_quantile(clusters.count - 1))
         return Tails(half, half)
     if skewed and (clusters.sums > 0).all():

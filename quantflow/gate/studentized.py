@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -21,6 +22,9 @@ RESAMPLES = 1999
 
 _AT_ONCE = 1 << 22
 """Resampled documents held at once: some tens of megabytes."""
+
+_NO_SPREAD = 1e6
+"""Standard errors that no resample is off by, unless its documents do not differ but for rounding."""
 
 _SEED = 20_261_130  # any will do, the same for ever: equal samples have equal verdicts
 
@@ -86,7 +90,12 @@ def resampled_tails(clusters: Clusters, level: float) -> Tails:
         ratio = y @ drawn / tokens
         squares = (y * y) @ drawn - 2 * ratio * ((y * m) @ drawn) + ratio**2 * ((m * m) @ drawn)
         parts.append(_divided(ratio - truth, np.sqrt(correction * np.maximum(squares, 0)) / tokens))
-    return _tails(np.concatenate(parts, axis=-1), level)
+    studentized = np.concatenate(parts, axis=-1)
+    found = _tails(studentized, level)
+    # Where few documents differ at all, many resamples have none of them, and no spread to divide by.
+    empty = (np.abs(studentized) >= _NO_SPREAD).mean(axis=-1) > (1 - level) / 2
+    student = float(stdtrit(clusters.count - 1, level))
+    return Tails(np.where(empty, student, found.below), np.where(empty, student, found.above))
 
 
 def lognormal_tails(clusters: Clusters, level: float) -> Tails:
@@ -150,5 +159,6 @@ def _tails(studentized: Floats, level: float) -> Tails:
 
 
 def _divided(error: Floats, std_error: Floats) -> Floats:
-    """Error in standard errors; as good as infinite for a resample of copies of one document."""
-    return np.asarray(error / np.maximum(std_error, np.finfo(np.float64).tiny))
+    """Error in standard errors, `_NO_SPREAD` of them for a resample of documents that do not differ."""
+    floor = np.abs(error) / _NO_SPREAD
+    return np.asarray(error / np.maximum(std_error, np.maximum(floor, np.finfo(np.float64).tiny)))

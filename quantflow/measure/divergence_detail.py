@@ -1,6 +1,7 @@
 """Where distributions diverge: by document, by how sure the baseline is, and at which tokens most."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,7 @@ def by_confidence(measured: Samples) -> tuple[ConfidenceRange, ...]:
     total = float(measured.kl.sum())
     ranges = []
     of = np.clip(np.searchsorted(CONFIDENCE_EDGES, measured.confidence, side="right") - 1, 0, _LAST)
-    for at, (low, high) in enumerate(zip(CONFIDENCE_EDGES[:-1], CONFIDENCE_EDGES[1:], strict=True)):
+    for at, (low, high) in enumerate(pairwise(CONFIDENCE_EDGES)):
         inside: NDArray[np.bool_] = of == at
         if inside.any():
             kl = measured.kl[inside]

@@ -81,7 +81,7 @@ class LlamaCppBlock(BaseModel):
 def second_half(windows: Windows) -> NDArray[np.bool_]:
     """Which scored positions llama.cpp counts, [positions].
 
-    Of a window of n tokens it evaluates the logits at n // 2 … n − 2, which predict tokens n // 2 + 1 … n − 1.
+    Of n tokens it evaluates the logits at n // 2 … n − 2, which predict tokens n // 2 + 1 … n − 1.
     """
     parts = [np.empty(0, dtype=np.bool_)]
     for length, first in zip(np.diff(windows.offsets), windows.scored_from, strict=True):

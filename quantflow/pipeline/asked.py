@@ -139,7 +139,7 @@ def asked_artifact_stages(
 
 def asked_inputs(recipe: Recipe, name: str) -> dict[str, str]:
     """What the gate stage of an artifact needs of them: role → stage."""
-    inputs = {}
+    inputs: dict[str, str] = {}
     if recipe.gate.tasks:
         inputs |= {"tasks-baseline": BASELINE_TASKS, "tasks": f"tasks:{name}"}
     if recipe.gate.generation is not None:

@@ -110,7 +110,9 @@ def choosing_stages(
     )
     if found.until is None:
         return (assign,)
-    gate = gate_params(recipe, artifact).model_copy(update={"speed": None, "memory": None})
+    # What is judged by more than samples, a level of lossless by the noise floor for one, is for the gate.
+    apart = {"speed": None, "memory": None, "require": None}
+    gate = gate_params(recipe, artifact).model_copy(update=apart)
     search = Stage(
         name=f"search:{artifact.name}",
         function="quantflow.sensitivity.search_stage:run",

@@ -8,7 +8,6 @@ from quantflow.inspection.params import InspectParams
 from quantflow.measure.params import (
     BaselineParams,
     MeasureParams,
-    NoiseParams,
     ServedParams,
     YardstickParams,
 )
@@ -21,6 +20,7 @@ from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.importing import import_stage
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.noise import NOISE, noise_stage
 from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_codes, onnx_shared_stages
 from quantflow.pipeline.scan_stage import scan_stage
 from quantflow.pipeline.serving import (
@@ -47,9 +47,6 @@ from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
 from quantflow.sensitivity.kept import ASSIGNMENT
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
-
-NOISE_WINDOWS = 16
-"""Evaluation windows that the baseline is run on again: the floor's size is wanted, not its last digit."""
 
 KL_MARK = "-kl"
 """In the names of stages that measure KL where the recipe's runtime gives a lower bound only."""
@@ -146,19 +143,12 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             )
             for where in _measured_in(recipe, machine)
         ),
-        *([selection_baseline(recipe, machine)] if assigns(recipe) else []),
         *(
-            Stage(
-                name="noise",
-                function="quantflow.measure.noise:run",
-                params=NoiseParams(device=machine.device, batch_tokens=batch_tokens, windows=NOISE_WINDOWS),
-                inputs={"source": "source", "data": "data", "baseline": f"baseline{where.mark}"},
-                on_device=True,
-                resumable=True,
-            )
+            noise_stage(machine, batch_tokens, f"baseline{where.mark}")
             for where in _measured_in(recipe, machine)
             if where.runtime is TORCH
         ),
+        *([selection_baseline(recipe, machine)] if assigns(recipe) else []),
     )
 
 
@@ -199,7 +189,7 @@ def _artifact_stages(
     if len(_measured_in(recipe, machine)) > 1:
         inputs["kl"] = f"measure{KL_MARK}:{name}"
     if any(where.runtime is TORCH for where in _measured_in(recipe, machine)):
-        inputs["noise"] = "noise"
+        inputs["noise"] = NOISE
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
     inputs |= asked_inputs(recipe, name)

@@ -12,6 +12,7 @@ from quantflow.formats.onnx.params import (
     SessionOptions,
 )
 from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
+from quantflow.pipeline.asked import asked_inputs
 from quantflow.pipeline.assigning import choosing_stages, forces, keeps, least_documents
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
@@ -40,6 +41,13 @@ def onnx_artifacts(recipe: Recipe) -> dict[str, OnnxArtifact]:
         for index, artifact in enumerate(recipe.artifacts)
         if isinstance(artifact, OnnxArtifact)
     }
+
+
+def onnx_schemes(recipe: Recipe) -> dict[str, Scheme]:
+    """Id → scheme that ONNX artifacts need the quantize stage for."""
+    scheme = int8_scheme("w8a8")
+    calibrated = any(artifact.scheme == "w8a8" for artifact in onnx_artifacts(recipe).values())
+    return {scheme.id: scheme} if calibrated else {}
 
 
 def onnx_shared_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
@@ -93,7 +101,7 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
     codes = {"codes": f"assemble:{artifact.codes_from}"} if artifact.codes_from else {}
     scheme = onnx_codes(artifact)
     if scheme is not None:
-        codes["int8"] = f"remedy:{name}" if artifact.remedy else "quantize"
+        codes["values"] = f"remedy:{name}" if artifact.remedy else "quantize"
     choosing = _choosing_stages(recipe, artifact, machine)
     if choosing:
         codes[ASSIGNMENT] = choosing[-1].name
@@ -140,6 +148,7 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
                 "baseline": BASELINE,
                 "measure": f"measure:{name}",
                 "speed": f"speed:{name}",
+                **asked_inputs(recipe, name),
             },
             artifact=name,
         ),
@@ -147,13 +156,12 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
 
 
 def _assemble_params(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -> OnnxAssembleParams:
-    scheme, session = onnx_codes(artifact), _measure_params(recipe, machine).session
+    session = _measure_params(recipe, machine).session
     return OnnxAssembleParams(
         name=artifact.name,
         scheme=artifact.scheme,
         keep=keeps(recipe, artifact),
         block_size=artifact.block_size,
-        codes=scheme.id if scheme is not None else None,
         session=session.model_copy(update={"threads": 1}),  # not a part of what is written
     )
 
@@ -268,7 +276,6 @@ def _require_measurable(recipe: Recipe) -> None:
     asked = {
         "gate.tasks": bool(recipe.gate.tasks),
         "gate.generation": recipe.gate.generation is not None,
-        "gate.identity": recipe.gate.identity is not None,
         "gate.against": recipe.gate.against is not None,
     }
     for key, is_asked in asked.items():

@@ -4,18 +4,22 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quantflow.pipeline.digest import file_digest
 from quantflow.pipeline.store import flush_folder
 
+# onnx refuses tensors in a file with several hard links, which it takes for an attack.
+NEVER_LINKED = ".onnx.data"
+
 
 def publish(stored: Path, target: Path, *, verify: bool = False) -> None:
     """Make `target` a folder with the files of `stored`.
 
-    Files are hard links where the file system allows it, so that an artifact costs its size once, and copies
-    elsewhere. A target that already holds these files is left alone; another one is replaced by renames.
+    Files are hard links where file system and readers allow it, so that an artifact costs its size once, and
+    copies elsewhere. A target that already holds these files is left alone; another one is replaced by
+    renames.
 
     Args:
         stored: Folder in the store.
@@ -82,12 +86,13 @@ def _remove(path: Path) -> None:
 
 
 def _link_or_copy(source: Path, place: Path) -> None:
-    try:
-        os.link(source, place)
-    except OSError:
-        shutil.copy2(source, place)
-        with place.open("rb") as file:
-            os.fsync(file.fileno())
+    if not source.name.endswith(NEVER_LINKED):
+        with suppress(OSError):  # the file system may have no links
+            os.link(source, place)
+            return
+    shutil.copy2(source, place)
+    with place.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _same_files(stored: Path, target: Path, *, verify: bool) -> bool:

@@ -1,8 +1,10 @@
 """Turns the stages' outcomes into the run's report."""
 
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -32,7 +34,9 @@ from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
 from quantflow.release.artifact_check import artifact_digest
+from quantflow.remedies.record import load_remedy_record
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
+from quantflow.report.redaction import redact
 from quantflow.sensitivity.assignment import AssignmentRecord, load_assignment
 from quantflow.sensitivity.record import ScanRecord, load_scan
 from quantflow.source.checkpoint import load_checkpoint
@@ -66,11 +70,12 @@ def build_report(
     # A stage that nothing is judged by, such as a yardstick, is a part of what was asked for all the same.
     failed = (Verdict.ERROR for outcome in outcomes if outcome.error is not None)
     verdict = combine((*(artifact.verdict for artifact in artifacts), *failed))
-    return Report(
+    report = Report(
         run_id=run_id,
         recipe=recipe.name,
         title=recipe.report.title or recipe.name,
         language=recipe.report.language,
+        published_text=recipe.report.text or "none",
         verdict=verdict,
         exit_code=exit_code(verdict),
         reason=_reason(outcomes, gates),
@@ -81,6 +86,7 @@ def build_report(
         events=(*(event for outcome in outcomes for event in outcome.events), *noticed),
         provenance=provenance,
     )
+    return redact(report, recipe.report.text or "full")
 
 
 def provenance(
@@ -110,7 +116,9 @@ def provenance(
         "libraries": dict(sorted(libraries.items())),
         "machine": machine.model_dump(mode="json"),
         "computing": decide(recipe.runtime.calibration_dtype, machine).model_dump(mode="json"),
+        "command": _command(recipe, overrides),
         "recipe_text": recipe.path.read_text(encoding="utf-8-sig"),
+        "recipe_resolved": recipe.resolved(),
         "overrides": list(overrides),
         "stages": [
             {
@@ -124,6 +132,14 @@ def provenance(
         **_quantizing(outcomes),
         **times,
     }
+
+
+def _command(recipe: Recipe, overrides: Sequence[str]) -> str:
+    """What was asked for, as it is typed in the folder that the recipe is in or above."""
+    path = recipe.path
+    near = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(path.name)
+    given = [part for override in overrides for part in ("--set", override)]
+    return shlex.join(["quantflow", "run", str(near), *given])
 
 
 def _quantizing(outcomes: Sequence[StageOutcome]) -> dict[str, JsonValue]:
@@ -143,7 +159,9 @@ def _artifact(
     recipe: Recipe, artifact: Artifact, outcomes: Outcomes, gate: GateResult | None
 ) -> ArtifactReport:
     assembled = outcomes[f"assemble:{artifact.name}"].stored
-    yardstick, refined = (_stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine"))
+    yardstick, refined, remedied = (
+        _stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine", "remedy")
+    )
     assembly = load_assembly(assembled.folder) if assembled else None
     return ArtifactReport(
         name=artifact.name,
@@ -157,10 +175,11 @@ def _artifact(
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
+        remedies=load_remedy_record(remedied.folder) if remedied else None,
+        census=_census(artifact.name, outcomes),
         sensitivity=_sensitivity(recipe, artifact, outcomes),
         assignment=_assignment(artifact.name, outcomes),
         lossless=gate.lossless if gate else None,
-        census=_census(artifact.name, outcomes),
     )
 
 

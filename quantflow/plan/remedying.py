@@ -34,6 +34,8 @@ from quantflow.remedies.sizes import (
 PASSES_OF_ESTIMATE = 4
 # Passes over a unit's inputs for one option: divided, rounded, moved, clamped, back, times Wᵀg, summed.
 PASSES_PER_OPTION = 8
+# Tensors of a unit's inputs alive for each smoothing: divided inputs, Wᵀg of rounded weights, sums.
+SCORED_ALIVE = 3
 # Passes over a sample for one part of the range that is tried.
 PASSES_PER_SHRINK = 6
 
@@ -61,7 +63,9 @@ def remedy_cost(params: RemedyParams, shape: ModelShape, text: TextSize) -> Cost
     states = (shape.blocks + 1) * hidden_bytes(shape, padded)
     outputs = sum(out for out, _ in shape.linears.values())
     inputs = sum(units[0][1] for units in shape.units.values())
-    differentiating = block_bytes(shape) + tokens * 2 * (outputs + inputs) * FLOAT
+    widest = max(units[0][1] for units in shape.units.values())
+    scored = tokens * SCORED_ALIVE * len(EXPONENTS) * widest * FLOAT
+    differentiating = 2 * block_bytes(shape) + tokens * 2 * (outputs + inputs) * FLOAT + scored
     differentiating += activation_bytes(shape, text.evaluation_length, params.batch_tokens)
     piece = min(LOGITS_BYTES, tokens * shape.vocabulary * FLOAT)
     scoring = 3 * table_bytes(shape) + round(BESIDE_LOGITS * piece)

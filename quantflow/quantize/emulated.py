@@ -9,16 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from quantflow.errors import QuantizationError
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.families import Family
 from quantflow.model.replaced import forwards_replaced
 from quantflow.model.units import HEAD
-from quantflow.model.weights import SafetensorsReader
+from quantflow.quantize.folded_reader import WEIGHT, FoldedReader
 from quantflow.quantize.int8 import Int8Linear, emulate
 from quantflow.quantize.int8_block import Int8Block
 
-WEIGHT = ".weight"
 Values = Callable[[int | None], Int8Block]
 """Gives the INT8 values of a block, or of what is outside the blocks where asked for None."""
 
@@ -38,7 +36,7 @@ class EmulatedDecoder(StreamedDecoder):
     """
 
     def __init__(self, folder: Path, values: Values, device: str = "cpu") -> None:
-        self._own = _FoldedReader(folder)
+        self._own = FoldedReader(folder)
         super().__init__(folder, self._own, device, torch.float32)
         self._values = values
         self._outside = _on(values(None), self.device)
@@ -110,41 +108,6 @@ def alone(block: Int8Block, family: Family, prefix: str, name: str) -> Callable[
         return y if after is None else y * after.to(y.device)
 
     return forward
-
-
-class _FoldedReader(SafetensorsReader):
-    """The lossless tensors, divided by the scales that are folded into them.
-
-    Attributes:
-        offset: What norms that are folded into add to their weight.
-    """
-
-    offset: float = 0.0
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._folds: dict[str, Tensor] = {}
-
-    def fold(self, block: Int8Block) -> None:
-        """Divide by the folds of a block from now on."""
-        unknown = block.folds.keys() - self.names()
-        if unknown:
-            raise QuantizationError(
-                "a scale is folded into it, and the source has no such tensor", where=min(unknown)
-            )
-        self._folds |= block.folds
-
-    def read(self, name: str) -> Tensor:
-        """One tensor, as it is after folding."""
-        tensor = super().read(name)
-        owner, _, leaf = name.rpartition(".")
-        scale = self._folds.get(owner + WEIGHT)
-        if scale is None:
-            return tensor
-        is_norm = leaf == "weight" and tensor.dim() == 1
-        divisor = scale.cpu() if tensor.dim() == 1 else scale.cpu().unsqueeze(1)
-        offset = self.offset if is_norm else 0.0
-        return (tensor.float() + offset) / divisor - offset
 
 
 def _on(block: Int8Block, device: torch.device) -> Int8Block:

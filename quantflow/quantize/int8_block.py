@@ -80,6 +80,29 @@ def load_int8_block(path: Path) -> Int8Block:
     return Int8Block({name: _linear(file, name, own) for name, own in facts.items()}, folds)
 
 
+def load_int8_linear(path: Path, name: str) -> Int8Linear:
+    """The values of one linear in a file of `save_int8_block`.
+
+    Raises:
+        StoreError: The file is missing, holds something else, or has none for this linear.
+    """
+    file = SafetensorsFile(path, error=StoreError)
+    facts = _facts(file)
+    if name not in facts:
+        raise StoreError(f"has no INT8 values of {name}", where=str(path))
+    return _linear(file, name, facts[name])
+
+
+def load_int8_folds(path: Path) -> dict[str, Tensor]:
+    """The folds of a file of `save_int8_block` alone: parameter → the scale it is divided by.
+
+    Raises:
+        StoreError: The file is missing or damaged.
+    """
+    file = SafetensorsFile(path, error=StoreError)
+    return {name.removeprefix(_FOLD): file.read(name) for name in file.specs if name.startswith(_FOLD)}
+
+
 def int8_linears(path: Path) -> frozenset[str]:
     """Full names of the linears in a file of `save_int8_block`, without reading their values.
 

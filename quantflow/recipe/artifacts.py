@@ -149,11 +149,11 @@ class ImportArtifact(_Artifact):
     """Somebody else's artifact, which is measured and judged as it is."""
 
     format: Literal["import"] = Field(
-        default=IMPORT,
-        description="File format: import (found out from the artifact itself). Need not be said.",
+        default="import",
+        description="File format: import (found out from the artifact itself). Default: import.",
     )
     path: str = Field(
-        alias=IMPORT,
+        alias="import",
         min_length=1,
         description="Folder of an artifact that was made elsewhere: AWQ (gemm), GPTQ (version 1), "
         "compressed-tensors (pack-quantized) or 16-bit safetensors. Relative to the recipe. It is judged by "
@@ -169,8 +169,10 @@ class ImportArtifact(_Artifact):
 def _format(entry: object) -> object:
     """Which section an entry is meant to be: what `format` says, or an import where that is named."""
     if isinstance(entry, Mapping):
-        return entry.get("format", IMPORT if IMPORT in entry else None)
-    return getattr(entry, "format", None)
+        named = entry.get("format", IMPORT if IMPORT in entry else None)
+        return "" if named is None and "format" in entry else named
+    # What is no mapping is refused as such by any of them.
+    return entry.format if isinstance(entry, _Artifact) and hasattr(entry, "format") else "awq"
 
 
 TorchArtifact = AwqArtifact | GptqArtifact | HfArtifact | ImportArtifact

@@ -7,7 +7,7 @@ from pathlib import Path
 from quantflow.errors import RecipeError
 from quantflow.recipe.document import MalformedError, read_document
 from quantflow.recipe.files import NoFilesError, expand_files
-from quantflow.recipe.nodes import Loc, MapNode, Node, Problem, dotted, walk
+from quantflow.recipe.nodes import Loc, MapNode, Node, Problem, Scalar, dotted, walk
 from quantflow.recipe.overrides import apply_overrides
 from quantflow.recipe.scalars import to_data
 from quantflow.recipe.schema import Recipe
@@ -66,7 +66,12 @@ def load_recipe(
     if problems or isinstance(recipe, list):
         raise _error(problems, shown_as)
     places = {dotted(loc): node.place.text for loc, node in nodes.items() if loc}
-    return recipe.placed(absolute, files, places)
+    variables = {
+        dotted(loc): node.text
+        for loc, node in nodes.items()
+        if isinstance(node, Scalar) and "${" in node.text
+    }
+    return recipe.placed(absolute, files, places, variables)
 
 
 def _read_text(path: Path) -> str:

@@ -25,11 +25,11 @@ class OnnxArtifact(Section):
         description="File format: onnx (a graph for ONNX Runtime and ONNX Runtime GenAI)."
     )
     scheme: Literal["fp32", "fp16", "w8a8", "w8", "w8-block", "w4-block", "dynamic"] = Field(
-        description="How linear layers are stored and computed: fp32 (the model itself; on a GPU fp16), w8a8 "
-        "(weights INT8 per channel, activations INT8 per tensor with static scales), w8 (weights INT8 per "
-        "channel), w8-block and w4-block (weights INT8 or INT4 by block, MatMulNBits), or "
-        "dynamic (onnxruntime's quantize_dynamic per channel, for comparison: it rounds activations as they "
-        "come and costs most models their quality)."
+        description="How linear layers are stored and computed: fp32 (the model itself; on a GPU fp16), "
+        "w8a8 (weights INT8 per channel, inputs INT8 with static scales, made accurate on the selection "
+        "documents), w8 (weights INT8 per channel, made accurate alike), w8-block and w4-block (weights INT8 "
+        "or INT4 by block, MatMulNBits), or dynamic (onnxruntime's quantize_dynamic per channel, for "
+        "comparison: it rounds activations as they come and costs most models their quality)."
     )
     keep: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         strict=False,
@@ -54,10 +54,13 @@ class OnnxArtifact(Section):
         "smoothing, ranges) is chosen by its effect on the logits of the selection documents; false for INT8 "
         "as it comes, with ranges from the least to the largest value. Default: true.",
     )
-    max_floating: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
-        default=0.1,  # 10 %: what leaves a product of 8 bits most of its speed
-        description="For w8a8 and w8 with `remedy`: largest share of the weights of all linear layers, "
-        "lm_head and kept units included, that may be computed in floating point, a fraction. Default: 0.1.",
+    max_floating: float = Field(
+        default=0.1,  # more gives away what INT8 is for: a tenth in floating point is a third of the time
+        ge=0,
+        le=1,
+        description="For w8a8 and w8 with `remedy`: share of all linear weights that may be multiplied in "
+        "floating point, units in `keep` counted in: outlier channels go apart within it. An input in two "
+        "INT8 products counts a quarter of its unit. Default: 0.1.",
     )
     sensitivity: Assigning | None = Field(
         default=None,
@@ -66,8 +69,8 @@ class OnnxArtifact(Section):
     )
     reduce_range: bool = Field(
         default=False,
-        description="For w8a8 with `remedy`: whether weights use 7 bits, for runtimes on processors without "
-        "VNNI that cannot be told to add up exactly; the artifact's own session options tell them. "
+        description="For w8a8 with `remedy`: whether weights keep to the codes -64 to 64, so that nothing "
+        "overflows on processors without VNNI in sessions that do not ask for exact products. "
         "Default: false.",
     )
 

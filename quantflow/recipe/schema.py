@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr
+from pydantic import AfterValidator, Field, JsonValue, PrivateAttr
 
 from quantflow.gate.level import Level
 from quantflow.recipe.artifacts import Artifact, codes_are_there, names_are_unique
@@ -184,6 +184,7 @@ class Recipe(Section):
 
     _path: Path = PrivateAttr(default=Path("recipe.yaml"))
     _places: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _variables: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -206,15 +207,39 @@ class Recipe(Section):
             around = around[: max(around.rfind("."), around.rfind("["), 0)]
         return f"{self._places[around]}: {key}" if around else key
 
-    def placed(self, path: Path, files: tuple[str, ...], places: Mapping[str, str]) -> "Recipe":
+    def resolved(self) -> dict[str, JsonValue]:
+        """Every key with its value, defaults included; what the environment filled in stays `${NAME}`.
+
+        `data.files` is not among them: they are paths of one machine, and the patterns are in the text.
+        """
+        values = self.model_dump(mode="json", exclude={"data": {"files"}})
+        return {name: _as_written(value, name, self._variables) for name, value in values.items()}
+
+    def placed(
+        self,
+        path: Path,
+        files: tuple[str, ...],
+        places: Mapping[str, str],
+        variables: Mapping[str, str],
+    ) -> "Recipe":
         """Copy the recipe with where it was read from and the data files its globs stand for.
 
         Args:
             path: The recipe file, absolute.
             files: `data.files`, expanded: sorted absolute paths.
             places: Dotted key → where it was written.
+            variables: Dotted key → its text, of those that name a variable of the environment.
         """
         copy = self.model_copy(update={"data": self.data.model_copy(update={"files": files})})
         copy._path = path
         copy._places = places
+        copy._variables = variables
         return copy
+
+
+def _as_written(value: JsonValue, key: str, variables: Mapping[str, str]) -> JsonValue:
+    if isinstance(value, dict):
+        return {name: _as_written(part, f"{key}.{name}", variables) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_as_written(part, f"{key}[{index}]", variables) for index, part in enumerate(value)]
+    return variables.get(key, value)

@@ -98,12 +98,12 @@ class CustomScorer(Section):
     function: Annotated[str, Field(pattern=r"^[^:]+:[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         default=None,
         description="A Python function as file:function, the file relative to the recipe: "
-        "scorers/tone.py:score. Give this or `command`.",
+        "scorers/tone.py:score. Give this or `command`. Default: null.",
     )
     command: Annotated[tuple[Text, ...], Field(min_length=1, strict=False)] | None = Field(
         default=None,
         description="A program and its arguments, which may name files relative to the recipe: it reads one "
-        "JSON object a line and writes one a line. Give this or `function`.",
+        "JSON object a line and writes one a line. Give this or `function`. Default: null.",
     )
     max_drop: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         description="Largest acceptable drop of the mean score, in the score's own unit."

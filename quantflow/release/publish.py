@@ -15,6 +15,7 @@ from quantflow.release.permission import refusal
 from quantflow.report.html import render_html
 from quantflow.report.model import ArtifactReport, Report
 from quantflow.report.model_card import model_card
+from quantflow.report.redaction import redact
 from quantflow.report.write import HTML_FILE, JSON_FILE, report_json
 
 CARD = "README.md"
@@ -93,7 +94,8 @@ def _checked(report: Report, folder: Path) -> CheckedArtifact:
 
 
 def _add_report(report: Report, artifact: ArtifactReport, folder: Path) -> None:
-    (folder / JSON_FILE).write_text(report_json(report), encoding="utf-8")
-    (folder / HTML_FILE).write_text(render_html(report), encoding="utf-8", errors="replace")
+    shown = redact(report, report.published_text)
+    (folder / JSON_FILE).write_text(report_json(shown), encoding="utf-8")
+    (folder / HTML_FILE).write_text(render_html(shown), encoding="utf-8", errors="replace")
     (folder / CARD).unlink(missing_ok=True)
     (folder / CARD).write_text(model_card(report, artifact), encoding="utf-8", errors="replace")

@@ -150,7 +150,8 @@ class RemediedModel:
             norm = final_norm(self.decoder)
             return {} if norm is None else {HEAD: (norm, None)}
         family = self.decoder.family
-        prefix, found = family.block_name(index), {}
+        prefix = family.block_name(index)
+        found: dict[str, tuple[str, Fold | None]] = {}
         for fold in family.folds:
             into = f"{prefix}.{fold.into}{WEIGHT}"
             inputs = self._sizes[f"{prefix}.{fold.unit}"][1]

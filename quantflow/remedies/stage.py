@@ -67,13 +67,14 @@ def run(params: RemedyParams, inputs: Mapping[str, Path], output: Path, reporter
     model = RemediedModel(decoder, inputs["codes"], params)
     text = scan_text(load_windows(inputs["data"] / SELECTION_FILE), TRIAL_TOKENS, params.batch_tokens)
     plain: Options = dict.fromkeys(model.sizes, Option())
+    trials: tuple[RemedyTrial, ...] = ()
     if text is None:
         reporter.event(
             "remedies-not-judged",
             "There is no selection text to tell what a remedy does: weights and ranges are INT8 as they "
             "come, with nothing apart and nothing smoothed.",
         )
-        chosen, trials, scores = plain, (), None
+        chosen, scores = plain, None
     else:
         chosen, trials, scores = _judge(model, text, plain, reporter)
     units = _write(model, chosen, scores, output)

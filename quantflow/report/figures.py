@@ -79,7 +79,9 @@ def _fixed(value: float | None, decimals: int, smallest: float = _SMALLEST_PLAIN
 
 
 def flatten(value: JsonValue, name: str = "") -> list[tuple[str, str]]:
-    """Nested JSON as rows of dotted name and text, names in the order given."""
+    """Nested JSON as rows of dotted name and text, names in the order given; none of an empty object."""
+    if value == {} and not name:
+        return []
     if isinstance(value, dict) and value:
         return [row for key, part in value.items() for row in flatten(part, f"{name}.{key}" if name else key)]
     if isinstance(value, list) and any(isinstance(part, dict | list) for part in value):

@@ -7,6 +7,7 @@ from jinja2 import Template
 from quantflow.measure.speed_value import SPEED_METRICS
 from quantflow.report import figures
 from quantflow.report.advice import next_steps
+from quantflow.report.changes_lines import changed, flips_line, generation_line, pair_line, task_line
 from quantflow.report.charts.frontier import frontier_chart
 from quantflow.report.charts.heat import heat_chart
 from quantflow.report.charts.interval import interval_chart
@@ -15,6 +16,7 @@ from quantflow.report.charts.spread import spread_chart
 from quantflow.report.charts.tokens import TOKEN_FATES, token_bar
 from quantflow.report.charts.tradeoff import tradeoff_chart
 from quantflow.report.charts.trend import trend_chart
+from quantflow.report.differences import marked
 from quantflow.report.lines import decision_line, kept_line, reading_line, scheme_line
 from quantflow.report.measures import (
     show_change,
@@ -35,6 +37,7 @@ SECTIONS = (
     "cost",
     "sensitivity",
     "divergence",
+    "changes",
     "slices",
     "data",
     "trend",
@@ -42,6 +45,12 @@ SECTIONS = (
     "provenance",
     "glossary",
 )
+MOST_WHYS = 6
+"""Criteria that the verdict is explained by; more than these nobody reads in a minute."""
+SHOWN_PAIRS = 10
+"""Pairs of outputs on the page, of each artifact; report.json has more."""
+RESOLVED = "recipe_resolved"
+"""Of the provenance: every key of the recipe, most of them defaults."""
 KL_ROWS = ("mean", "median", "p90", "p95", "p99", "p999", "max")
 GLOSSARY = (
     "artifact",
@@ -71,7 +80,8 @@ def render_html(report: Report) -> str:
     """
     tables = [table for item in report.provenance.items() if (table := figures.as_table(*item))]
     tabled = {table.name for table in tables}
-    pairs = {name: value for name, value in report.provenance.items() if name not in tabled}
+    apart = tabled | {RESOLVED}
+    pairs = {name: value for name, value in report.provenance.items() if name not in apart}
     words = load_wording(report.language)
     return _template(report.language).render(
         report=report,
@@ -83,8 +93,9 @@ def render_html(report: Report) -> str:
         errors=errors(report),
         next_steps=next_steps(report, words),
         glossary=GLOSSARY,
-        provenance_pairs=figures.flatten(pairs) if pairs else [],
+        provenance_pairs=figures.flatten(pairs),
         provenance_tables=tables,
+        resolved=figures.flatten(report.provenance.get(RESOLVED, {})),
     )
 
 
@@ -93,6 +104,8 @@ def _sections(report: Report) -> list[str]:
     absent = set()
     if not any(artifact.sensitivity or artifact.assignment for artifact in report.artifacts):
         absent.add("sensitivity")
+    if not any(map(changed, report.artifacts)):
+        absent.add("changes")
     if trend_chart(report, load_wording(report.language)) is None:
         absent.add("trend")
     return [section for section in SECTIONS if section not in absent]
@@ -121,11 +134,19 @@ def _template(language: Language) -> Template:
         trend_chart,
         assignment_line,
         scan_line,
+        generation_line,
+        pair_line,
+        task_line,
+        flips_line,
     )
     return page_environment(language).get_template(
         "report.html.j2",
         globals={
             **{function.__name__: partial(function, words=words) for function in worded},
+            "changed": changed,
+            "marked": marked,
+            "SHOWN_PAIRS": SHOWN_PAIRS,
+            "MOST_WHYS": MOST_WHYS,
             "show_change": show_change,
             "show_margin": show_margin,
             "TOKEN_FATES": TOKEN_FATES,

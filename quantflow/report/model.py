@@ -12,7 +12,9 @@ from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
+from quantflow.remedies.record import RemedyRecord
 from quantflow.report.decision import Decision
+from quantflow.report.text import TextLevel
 from quantflow.report.wording import Language
 from quantflow.sensitivity.assignment import AssignmentRecord
 from quantflow.sensitivity.record import ScanRecord
@@ -59,6 +61,8 @@ class ArtifactReport(_Part):
         yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
+        remedies: What makes INT8 inputs accurate: whole models as measured, and what each unit got; None
+            where inputs are not INT8.
         census: What every unit of an ONNX artifact really runs as; None for others.
         sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
         assignment: Which units are spared and why; None where none were to be chosen.
@@ -76,6 +80,7 @@ class ArtifactReport(_Part):
     measurements: Measurement | None
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
+    remedies: RemedyRecord | None = None
     census: Census | None = None
     sensitivity: ScanRecord | None = None
     assignment: AssignmentRecord | None = None
@@ -160,6 +165,8 @@ class Report(_Part):
         recipe: Name of the recipe.
         title: Title for people: the recipe's `report.title`, else its name.
         language: What report.html is written in; report.json is in English.
+        text: What it holds of texts of models and data.
+        published_text: What a copy of it that is published may hold of them.
         verdict: The worst of the artifacts' verdicts; error, too, where any stage failed.
         exit_code: What the command exits with: 0 pass, 1 fail, 2 error, 3 inconclusive.
         reason: Why this verdict, in plain words.
@@ -178,6 +185,8 @@ class Report(_Part):
     recipe: str
     title: str
     language: Language = "en"
+    text: TextLevel = "full"
+    published_text: TextLevel = "none"
     verdict: Verdict
     exit_code: int
     reason: str

@@ -1,14 +1,21 @@
 """Texts of models, data sets and files, made fit for a page: nothing invisible, nothing endless."""
 
 import re
+from typing import Literal
 
 from markupsafe import Markup, escape
 
 from quantflow.report.figures import count
 from quantflow.report.wording import Wording
 
+TextLevel = Literal["full", "redacted", "none"]
+"""How much of texts of models and data a report holds: all, a number for every word, nothing."""
+
 SHOWN_LENGTH = 2000
 """Letters of one text that a page shows; the rest is in report.json, and the page stays small."""
+
+ANSWER_LENGTH = 160
+"""Letters of an answer or a prompt that stand in a row of a table."""
 
 # What no reader sees and what turns the rest of a line around: control characters but tab and line feed,
 # and Unicode's embeddings, overrides and isolates (UAX #9). Single marks of direction are part of text.
@@ -36,3 +43,13 @@ def unbroken(text: str) -> str:
 def whole(text: str) -> Markup:
     """The text in full, escaped, for a place that is there for long texts."""
     return escape(visible(text))
+
+
+def beginning(text: str) -> str:
+    """The first letters of an answer in a table."""
+    return text if len(text) <= ANSWER_LENGTH else f"{text[:ANSWER_LENGTH]}…"
+
+
+def ending(text: str) -> str:
+    """The last letters of a prompt: what was to be gone on with."""
+    return text if len(text) <= ANSWER_LENGTH else f"…{text[-ANSWER_LENGTH:]}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.result import EVERYTHING, CriterionResult
 from quantflow.gate.verdict import Verdict
-from quantflow.report.measures import SCORED, show_change, show_margin, show_metric, show_part, show_sample
+from quantflow.report.measures import is_task, show_change, show_margin, show_metric, show_part, show_sample
 from quantflow.report.model import Report
 from quantflow.report.wording import Wording
 
@@ -25,14 +25,15 @@ def headline(report: Report, words: Wording) -> str:
 
 
 def deciding(report: Report) -> tuple[CriterionResult, ...]:
-    """The required criteria that the run's verdict comes from; of a pass, all of them."""
-    return tuple(c for c in leading(report) if c.required and c.verdict is report.verdict)
+    """The required criteria that the run's verdict comes from, those over all data first."""
+    found = [c for c in leading(report) if c.required and c.verdict is report.verdict]
+    return tuple(sorted(found, key=lambda criterion: criterion.slice != EVERYTHING))
 
 
 def by_slice(report: Report) -> tuple[CriterionResult, ...]:
     """The criteria that concern a part of the evaluation data."""
-    apart = ("speed", *SCORED)  # whose slice is something else
-    return tuple(c for c in report.criteria if c.slice != EVERYTHING and c.name not in apart)
+    parts = [criterion for criterion in report.criteria if criterion.slice != EVERYTHING]
+    return tuple(c for c in parts if c.name != "speed" and not is_task(c))
 
 
 def leading(report: Report) -> tuple[CriterionResult, ...]:

@@ -99,9 +99,7 @@ class OnnxModel:
         empty = [np.zeros((1, c.shape[0], tokens, c.shape[1]), dtype=self._dtype) for c in self._cache]
         return Sequel(self, [onnxruntime.OrtValue.ortvalue_from_numpy(part, self._device) for part in empty])
 
-    def _run(
-        self, ids: NDArray[np.int64], past: int, cache: list[Any]
-    ) -> tuple[NDArray[np.float32], list[Any]]:
+    def _run(self, ids: NDArray[np.int64], past: int, cache: list[Any]) -> NDArray[np.float32]:
         binding = self._session.io_binding()
         total = past + ids.size
         binding.bind_cpu_input("input_ids", ids.reshape(1, -1))

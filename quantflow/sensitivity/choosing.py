@@ -58,7 +58,7 @@ class SearchParams(StageParams):
 
     Attributes:
         choosing: See there.
-        gate: The gate's margins of what is judged on samples; speed and memory are left out.
+        gate: The gate's margins of what is judged on samples; what takes more is left out.
         max_spared: Largest share of the weights that may be spared.
         max_rounds: Most candidates beside the first one.
         remedied: Whether `codes` are other ones than those of the artifact with nothing spared: they are

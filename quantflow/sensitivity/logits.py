@@ -108,10 +108,10 @@ def loss_gradients(
             kl = torch.empty(len(swapped), len(rows), dtype=torch.float64)
             for part in _pieces(len(rows), decoder.vocab_size):
                 gradient[part], log_p = _row_gradients(decoder, rows[part], generator)
-                for place, head in enumerate(swapped.values()):
+                for own, head in zip(kl, swapped.values(), strict=True):
                     with torch.no_grad():
                         log_q = _logits(decoder, rows[part], head).log_softmax(-1)
-                        kl[place, part] = kl_divergence(log_p, log_q).cpu()
+                        own[part] = kl_divergence(log_p, log_q).cpu()
             for precision, own in zip(swapped, kl, strict=True):
                 if kl_of_heads is not None:
                     kl_of_heads[precision] += text.by_window(batch, own.numpy())

@@ -113,7 +113,7 @@ class GraphMaker:
 
         params = self.params.model_copy(update={"keep": tuple(sorted(kept))})
         inputs = {role: self.inputs[role] for role in ("source", "base")}
-        assemble.run(params, {**inputs, "int8": self.inputs["codes"]}, output, reporter)
+        assemble.run(params, {**inputs, "values": self.inputs["codes"]}, output, reporter)
         return load_assembly(output)
 
     def measure(self, written: Path, reporter: Reporter, what: str) -> tuple[Samples, RuntimeInfo]:

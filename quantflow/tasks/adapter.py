@@ -123,11 +123,12 @@ class RuntimeLM(TemplateLM):  # type: ignore[misc]
                 max_seq_len=self.max_length,
                 context_len=1,
             )
-            own = [(None, *utils.make_disjoint_window(window)) for window in cut]
-            windows.extend(own)
+            own = [utils.make_disjoint_window(window) for window in cut]
+            windows.extend((None, context, continuation) for context, continuation in own)
             counts.append(len(own))
         scores = [logprob for logprob, _ in self._loglikelihood_tokens(windows)]
-        sums, at = [], 0
+        sums: list[float] = []
+        at = 0
         for count in counts:
             sums.append(sum(scores[at : at + count]))
             at += count

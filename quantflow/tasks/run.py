@@ -122,9 +122,9 @@ def _metric(
     """The metric, its name with the filter where there are several, and the filter."""
     first, task = next((samples[name], task) for name, task in tasks.items() if samples[name])
     filters = list(dict.fromkeys(sample["filter"] for sample in first))
-    means = [
-        m for m, how in task.aggregation().items() if how in (mean, nanmean) and m in first[0]["metrics"]
-    ]
+    how = task.aggregation()
+    # As in lm-eval, a metric that a task gives without saying how it is summed up is a mean.
+    means = [m for m in first[0]["metrics"] if how.get(m, mean) in (mean, nanmean)]
     asked, _, asked_filter = (spec.metric or "").partition(",")
     metric = asked or (means[0] if means else "")
     if metric not in means or (asked_filter and asked_filter not in filters):
@@ -141,7 +141,9 @@ def _metric(
 
 
 def _direction(spec: TaskSpec, tasks: Mapping[str, Any], metric: str) -> bool:
-    known = {task.higher_is_better().get(metric) for task in tasks.values()}
+    told = [task.higher_is_better() for task in tasks.values()]
+    # A metric function may give several figures (pass@1, pass@10): the direction is the function's.
+    known = {direction for own in told for direction in ([own[metric]] if metric in own else own.values())}
     if len(known) != 1 or None in known:
         raise TaskError(
             f"it does not say whether more of {metric} is better",

@@ -10,7 +10,6 @@ from tests.browser.pages import PAGES
 
 pytestmark = pytest.mark.browser
 
-# A second is what a reader is promised; a machine that tests may be busy with others.
 OPEN_SECONDS = 1.0
 LARGEST_PAGE = 1_500_000
 NAMES = [f"{page}-{language}" for page in PAGES for language in LANGUAGES]
@@ -42,15 +41,7 @@ def test_a_page_is_dark_where_its_reader_s_screen_is(
 
 def test_the_largest_page_is_small_and_opens_at_once(browser: Browser, pages: dict[str, Path]) -> None:
     assert pages["large-zh"].stat().st_size < LARGEST_PAGE
-    timing = "return performance.getEntriesByType('navigation')[0].loadEventEnd"
-    browser.open(pages["large-en"])
-    seconds = min(_again(browser, pages["large-en"], timing) for _ in range(3)) / 1000
-    assert seconds < OPEN_SECONDS
-
-
-def _again(browser: Browser, page: Path, timing: str) -> float:
-    browser.open(page)
-    return float(browser.driver.execute_script(timing))
+    assert browser.open(pages["large-en"]).seconds < OPEN_SECONDS
 
 
 def test_without_script_everything_is_there_and_nothing_that_needs_one(

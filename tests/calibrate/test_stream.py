@@ -30,7 +30,7 @@ def decoder_of(folder: Path) -> StreamedDecoder:
 def calibrated(
     decoder: StreamedDecoder, tmp_path: Path, windows: int = 6, searched: tuple[str, ...] = ()
 ) -> Generator[CalibratedBlock]:
-    ids = [batch for batch in (torch.cat(batches())[:windows]).split(4) if len(batch)]
+    ids = [batch for batch in torch.split(torch.cat(batches())[:windows], 4) if len(batch)]
     states = BlockPass(decoder, ids, PassProgress(RecordingReporter(progress_folder=tmp_path / "progress")))
     return calibrate_blocks(states, decoder.family.units, lambda batches: None, searched)
 

@@ -218,9 +218,9 @@ def test_a_quantized_artifact_that_lost_its_settings_is_not_taken_for_an_export(
     path.write_text(json.dumps(provenance | {"format": "awq"}))
     with pytest.raises(ArtifactError, match="quantization_config"):
         open_artifact(folder)
+    # Without a provenance it is somebody else's: plain weights, as it holds no codes.
     path.unlink()
-    with pytest.raises(ArtifactError, match="quantization_config"):
-        open_artifact(folder)
+    assert open_artifact(folder).names()
 
 
 def test_a_damaged_export_is_refused_where_it_is_read_back(tiny_llama: Path, tmp_path: Path) -> None:

@@ -127,9 +127,20 @@ def test_a_tensor_that_is_not_there_is_named(artifact: Assembled) -> None:
         open_artifact(artifact.folder).read("model.layers.7.mlp.up_proj.weight")
 
 
+def test_codes_whose_settings_are_lost_are_not_taken_for_plain_weights(
+    artifact: Assembled, tmp_path: Path
+) -> None:
+    config = json.loads((artifact.folder / "config.json").read_text())
+    del config["quantization_config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((artifact.folder / "model.safetensors").read_bytes())
+    with pytest.raises(ArtifactError, match=r"holds codes .*quantization_config"):
+        open_artifact(tmp_path)
+
+
 def test_a_folder_that_is_no_artifact_says_so(artifact: Assembled, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="quantization_config"):
-        open_artifact(artifact.source)
+        open_artifact(tmp_path)
     with pytest.raises(ArtifactError, match="quantization_config"):
         open_artifact(tmp_path / "absent")
 

@@ -1,5 +1,7 @@
 """How often both sides say the very same, where they part, and how near a tie it was."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from quantflow.gate.asked import GenerationMargin
@@ -10,7 +12,7 @@ from quantflow.measure.generation_record import Generated, GenerationRecord
 
 
 def said(
-    tokens: list[tuple[int, ...]], *, floor: float | None = None, per_document: int = 1
+    tokens: Sequence[tuple[int, ...]], *, floor: float | None = None, per_document: int = 1
 ) -> GenerationRecord:
     samples = tuple(
         Generated(

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from quantflow.gate.lossless import IdenticalOutputs, find_level, level_criterion
 from quantflow.gate.stage import judge
 from quantflow.gate.verdict import Verdict
+from quantflow.measure.measurement import Samples
 from quantflow.measure.noise_floor import NoiseFloor
 from tests.gate.test_gate import PARAMS, asked, pair
 
@@ -101,7 +103,7 @@ def test_what_was_not_measured_is_not_known_and_never_reached() -> None:
         (LOSSY, "L3", Verdict.PASS),
     ],
 )
-def test_a_required_level_decides(samples: tuple, required: str, verdict: Verdict) -> None:  # type: ignore[type-arg]
+def test_a_required_level_decides(samples: tuple[Samples, Samples], required: str, verdict: Verdict) -> None:
     params = PARAMS.model_copy(update={"require": required})
     result = judge(params, asked(samples[0].document), *samples, noise=NOISE)
     assert result.verdict is verdict
@@ -118,7 +120,7 @@ def test_criteria_tell_the_noise_floor_of_their_metric() -> None:
 def test_a_head_scaled_by_two_percent_is_not_the_first_level() -> None:
     logits = np.random.default_rng(1).normal(0, 3, (3000, 50))
 
-    def log_softmax(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(values - np.log(np.exp(values).sum(axis=1, keepdims=True)))
 
     p, q = log_softmax(logits), log_softmax(1.02 * logits)

@@ -107,6 +107,21 @@ def test_divergences_of_zero_have_no_logarithm_and_are_resampled() -> None:
     assert clustered_ratio(Clusters(sums, tokens), skewed=True) == clustered_ratio(Clusters(sums, tokens))
 
 
+def test_a_few_documents_that_differ_at_all_have_student_s_interval() -> None:
+    tokens = np.full(60, 100.0)
+    for many, student in ((1, True), (20, False)):
+        estimate = clustered_ratio(Clusters(np.where(np.arange(60) < many, 1.0, 0.0), tokens))
+        half = t_quantile(59) * estimate.std_error
+        assert math.isfinite(estimate.ci_high)
+        assert (estimate.ci_high - estimate.value == pytest.approx(half)) is student
+
+
+def test_equal_values_have_no_spread_whatever_rounding_leaves() -> None:
+    estimate = ratio_estimate(np.repeat(np.arange(40, dtype=np.int32), 7), np.full(280, 0.1))
+    assert estimate.ci_low == pytest.approx(0.1) == estimate.ci_high
+    assert needed_clusters(estimate, margin=0.2) == MIN_DOCUMENTS
+
+
 def test_a_detectable_change_is_found_four_times_of_five() -> None:
     half = t_quantile(39) * 0.01
     estimate = RatioEstimate(0.0, 0.01, -half, half, n=4000, n_clusters=40)

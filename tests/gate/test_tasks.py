@@ -1,6 +1,7 @@
 """A task may drop by so much, item by item; what was not asked alike, or cannot be told, never passes."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,12 @@ from quantflow.tasks.record import TaskItem, TaskNoise, TaskRecord
 from quantflow.tasks.value import task_value
 
 
-def record(values: list[float], *, chance: float = 0.25, per_group: int = 1, **changes: object) -> TaskRecord:
+def record(values: list[float], *, chance: float = 0.25, per_group: int = 1, **changes: Any) -> TaskRecord:
     items = tuple(
         TaskItem(id=f"t/{n}", hash=f"h{n}", cluster=f"c{n // per_group}", value=value, said="a", wanted="b")
         for n, value in enumerate(values)
     )
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         "name": "t",
         "metric": "acc",
         "higher_is_better": True,
@@ -121,7 +122,7 @@ def test_scores_that_are_no_proportion_are_judged_by_their_mean_difference() -> 
         ({"items": record(answers(0.7, 399)).items}, "different items"),
     ],
 )
-def test_what_was_not_asked_alike_is_an_error(changes: dict[str, object], complaint: str) -> None:
+def test_what_was_not_asked_alike_is_an_error(changes: dict[str, Any], complaint: str) -> None:
     before = answers(0.7)
     result = judged(record(before), record(before, **changes))
     assert result.verdict is Verdict.ERROR

@@ -27,6 +27,14 @@ def test_the_published_files_are_the_stored_ones(stored: Path, tmp_path: Path) -
     assert (target / "model.safetensors").samefile(stored / "model.safetensors")
 
 
+def test_tensors_of_onnx_are_copied_as_onnx_takes_links_for_an_attack(stored: Path, tmp_path: Path) -> None:
+    (stored / "model.onnx.data").write_text("tensors")
+    target = tmp_path / "artifacts" / "int8"
+    publish(stored, target)
+    assert (target / "model.onnx.data").read_text() == "tensors"
+    assert (target / "model.onnx.data").stat().st_nlink == 1
+
+
 def test_a_former_artifact_is_replaced_whole(stored: Path, tmp_path: Path) -> None:
     target = tmp_path / "artifacts" / "int4"
     target.mkdir(parents=True)

@@ -134,7 +134,7 @@ def test_extremes_are_of_every_channel_over_all_tokens(output: Path, heard: dict
 
 def test_the_sample_is_of_tokens_from_all_over_the_text() -> None:
     collector, tokens = RangeCollector("unit", 4 * RANGE_TOKENS), torch.arange(4.0 * RANGE_TOKENS)
-    for batch in tokens.div(16).split(100):
+    for batch in torch.split(tokens.div(16), 100):
         collector.add(batch.unsqueeze(-1))
     seen = collector.finish().sample.float().flatten() * 16
     assert len(seen) == RANGE_TOKENS

@@ -63,3 +63,12 @@ def test_a_variable_that_is_no_utf8_or_holds_control_characters_is_refused(refus
 
 def test_keys_are_not_filled_in(refusal: Refusal) -> None:
     assert "${X}: there is no such key" in refusal(SOUND + "${X}: 1\n", X="report").message
+
+
+def test_a_resolved_recipe_has_every_default_and_no_value_of_a_variable(load: Load) -> None:
+    written = SOUND.replace("artifacts", "  seed: ${SEED}\nartifacts") + "report:\n  title: by ${WHO}\n"
+    resolved = load(written, SEED="7", WHO="a secret").resolved()
+    assert isinstance(resolved["report"], dict) and isinstance(resolved["data"], dict)
+    assert resolved["report"]["title"] == "by ${WHO}" and resolved["report"]["language"] == "en"
+    assert resolved["data"]["seed"] == "${SEED}"
+    assert "files" not in resolved["data"]

@@ -3,7 +3,7 @@
 import pytest
 
 from quantflow.quantize.params import Scheme
-from quantflow.recipe.artifacts import HfArtifact
+from quantflow.recipe.artifacts import is_quantized_here
 from quantflow.recipe.margins import margins
 from quantflow.recipe.scheme import scheme_of
 from tests.recipe.conftest import SOUND, Load, Refusal
@@ -26,25 +26,25 @@ def test_formats_can_stand_beside_each_other(load: Load) -> None:
             "{name: a, format: gguf}",
             "r.yaml:8",
             "format: `gguf` is not allowed",
-            "Allowed: `awq`, `gptq`, `hf`.",
+            "Allowed: `awq`, `gptq`, `hf`, `onnx`, `import`.",
         ),
         (
             "{name: a, format: 5}",
             "r.yaml:8",
             "artifacts[0].format: `5` is not allowed",
-            "`awq`, `gptq`, `hf`",
+            "`awq`, `gptq`, `hf`, `import`",
         ),
         (
             "{name: a, format: [hf]}",
             "r.yaml:8",
             "artifacts[0].format: a list is not allowed",
-            "`awq`, `gptq`, `hf`",
+            "`awq`, `gptq`, `hf`, `import`",
         ),
         (
             "{name: a, format: }",
             "r.yaml:8",
             "artifacts[0].format: nothing is not allowed",
-            "`awq`, `gptq`, `hf`",
+            "`awq`, `gptq`, `hf`, `import`",
         ),
         (
             "{name: a, format: hf, dtype: fp16}",
@@ -115,8 +115,13 @@ def test_formats_can_stand_beside_each_other(load: Load) -> None:
             "[first, second]",
         ),
         ("{name: a, format: gptq, bits: 4, keep: ['']}", "r.yaml:8", "keep[0]: must not be empty", "Units"),
-        ("a", "r.yaml:8", "artifacts[0]: has to be a mapping of keys, this is `a`", "`bits`, `damping`"),
-        ("[a]", "r.yaml:8", "artifacts[0]: has to be a mapping of keys, this is a list", "`bits`, `damping`"),
+        ("a", "r.yaml:8", "artifacts[0]: has to be a mapping of keys, this is `a`", "`bits`, `block_size`"),
+        (
+            "[a]",
+            "r.yaml:8",
+            "artifacts[0]: has to be a mapping of keys, this is a list",
+            "`bits`, `block_size`",
+        ),
     ],
 )
 def test_each_format_has_its_own_keys_and_messages(
@@ -135,7 +140,7 @@ def test_a_truth_value_is_true_or_false(refusal: Refusal) -> None:
 
 def schemes(load: Load, *artifacts: str) -> list[Scheme]:
     text = SOUND.replace(ARTIFACT, "".join(f"  - {{name: a{n}, {a}}}\n" for n, a in enumerate(artifacts)))
-    quantized = [artifact for artifact in load(text).artifacts if not isinstance(artifact, HfArtifact)]
+    quantized = [artifact for artifact in load(text).artifacts if is_quantized_here(artifact)]
     return [scheme_of(artifact) for artifact in quantized]
 
 

@@ -46,7 +46,7 @@ def recipe_of(folder: Path, *artifacts: str, gate: str = "") -> Recipe:
 def test_a_mistake_is_named_with_its_key(tmp_path: Path, artifact: str, words: str) -> None:
     with pytest.raises(RecipeError, match=words) as refused:
         recipe_of(tmp_path, artifact)
-    assert "tiny.yaml:9" in str(refused.value)
+    assert "tiny.yaml:10" in str(refused.value)
 
 
 @pytest.mark.parametrize(

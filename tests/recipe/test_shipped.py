@@ -34,7 +34,7 @@ def test_a_shipped_recipe_loads_and_has_its_file_s_name(path: Path) -> None:
 def test_group_sizes_divide_the_layers_of_the_model(name: str, widths: tuple[int, ...]) -> None:
     recipe = load_recipe(next(path for path in RECIPES if path.stem == name))
     for artifact in recipe.artifacts:
-        size = getattr(artifact, "group_size", None) or getattr(artifact, "block_size", 1)
+        size = getattr(artifact, "group_size", None) or getattr(artifact, "block_size", None) or 1
         assert all(width % size == 0 for width in widths)
 
 

@@ -194,6 +194,8 @@ PROVENANCE: dict[str, Any] = {
     "libraries": {"torch": "2.13.0", "transformers": "5.17.0", "numpy": "2.4.6"},
     "machine": {"device": "cpu", "architecture": "x86_64", "instruction_sets": ["avx2"]},
     "recipe_text": "version: 1\nname: quickstart\nmodel:\n  source: org/model   # a comment\n",
+    "command": "quantflow run recipes/quickstart.yaml",
+    "recipe_resolved": {"version": 1, "data": {"seed": 0, "calibration": {"windows": 64}}},
     "overrides": [],
     "stages": [
         {"name": "source", "key": "a1" * 32, "reused": True, "seconds": 12.4},

@@ -103,6 +103,8 @@ def assignment(blocks: int) -> AssignmentRecord:
     plain, chosen = mix(0, 0.424, len(names)), mix(2, 0.211, len(names))
     criterion = RoundCriterion(
         name="kl",
+        metric="kl_mean",
+        slice="all",
         delta=0.424,
         ci_low=0.40,
         ci_high=0.45,

@@ -40,6 +40,7 @@ PAIRS = [
     *(("text", f"{verdict}-soft", TEXT) for verdict in VERDICTS),
     *((verdict, "card", GRAPHIC) for verdict in VERDICTS),
     *((verdict, "allowed", GRAPHIC) for verdict in VERDICTS),
+    ("text", "marked", TEXT),
     *((series, "card", GRAPHIC) for series in SERIES),
 ]
 

@@ -77,3 +77,7 @@ def test_records_with_the_same_keys_are_a_table_and_others_are_not() -> None:
     assert figures.as_table("x", [{"a": 1}, 2]) is None
     assert figures.as_table("x", []) is None
     assert figures.as_table("x", {"a": 1}) is None
+
+
+def test_an_empty_object_has_no_rows() -> None:
+    assert figures.flatten({}) == []

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quantflow.cli import app
+from quantflow.errors import RecipeError
 from quantflow.gate.verdict import Verdict
 from quantflow.report.html import render_html
 from quantflow.report.read import load_report
@@ -44,3 +45,13 @@ def test_the_command_renders_another_language_elsewhere_and_leaves_the_run_s_own
     assert (place / "zh" / "report.html").read_text() == render_html(chinese)
     ours, theirs = (json.loads((folder / "report.json").read_text()) for folder in (place / "zh", own))
     assert {key for key in ours if ours[key] != theirs[key]} == {"language"}
+
+
+def test_the_command_leaves_texts_out_elsewhere_and_never_in_the_run_s_own(place: Path) -> None:
+    own = place / "reports" / "quickstart" / RUN
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    refused = CliRunner().invoke(app, ["report", RUN, "--text", "none"])
+    assert isinstance(refused.exception, RecipeError)
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
+    assert CliRunner().invoke(app, ["report", RUN, "--text", "none", "--output", "poorer"]).exit_code == 0
+    assert load_report(place / "poorer").text == "none"

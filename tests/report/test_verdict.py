@@ -6,7 +6,7 @@ import pytest
 
 from quantflow.gate.verdict import Verdict
 from quantflow.report.decision import Decision
-from quantflow.report.html import render_html
+from quantflow.report.html import MOST_WHYS, render_html
 from quantflow.report.verdict import MOST_SLICES, by_slice, deciding, leading, why
 from quantflow.report.wording import load_wording
 from tests.report.samples import criterion, report
@@ -17,7 +17,8 @@ EN, ZH = load_wording("en"), load_wording("zh")
 def test_a_failure_says_what_by_how_much_and_how_sure() -> None:
     text = why(criterion("perplexity", Verdict.FAIL), EN)
     assert text.startswith("Perplexity (int4-awq): +22.13 % (90 % interval +20.01 % to +24.30 %)")
-    assert "+15 % is allowed" in text and "fewer than 1 of 20 runs" in text
+    assert "+15 % is allowed" in text and "Even the better end of the interval is beyond the margin." in text
+    assert "fewer than 1 of 20 runs" in render_html(report(Verdict.FAIL, Verdict.FAIL))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_each_outcome_has_its_sentence(verdict: Verdict, changes: dict[str, obje
 def test_a_lower_bound_is_called_one_unless_it_fails() -> None:
     bound = {"metric": "kl_lower_bound"}
     assert "never pass it" in why(criterion("kl", Verdict.INCONCLUSIVE, **bound), EN)
-    assert "real loss" in why(criterion("kl", Verdict.FAIL, **bound), EN)
+    assert "beyond the margin" in why(criterion("kl", Verdict.FAIL, **bound), EN)
 
 
 def test_a_slice_is_named() -> None:
@@ -95,6 +96,7 @@ def test_of_many_slices_those_that_do_not_pass_come_first_and_all_are_in_the_tab
     page = render_html(shown)
     assert page.count('class="why"') == 1 + MOST_SLICES
     assert "170 more criteria by slice" in page
+    assert f"{1 + MOST_SLICES - MOST_WHYS} more, among the criteria below" in page
 
 
 def test_speed_by_requests_and_tasks_are_no_slices() -> None:

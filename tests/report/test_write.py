@@ -20,17 +20,19 @@ from tests.report.samples import accounting, report
 def test_report_json_has_the_keys_of_the_interface(tmp_path: Path) -> None:
     write_report(report(Verdict.PASS, Verdict.FAIL), tmp_path / "new" / "folder")
     content = json.loads((tmp_path / "new/folder/report.json").read_text())
-    assert list(content)[:8] == [
+    assert list(content)[:10] == [
         "schema_version",
         "run_id",
         "recipe",
         "title",
         "language",
+        "text",
+        "published_text",
         "verdict",
         "exit_code",
         "reason",
     ]
-    assert list(content)[8:] == [
+    assert list(content)[10:] == [
         "criteria",
         "artifacts",
         "baseline",

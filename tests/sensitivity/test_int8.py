@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from quantflow.model.units import HEAD
+from quantflow.quantize.int8 import InputRange
 from quantflow.quantize.int8_block import read_int8_block
 from quantflow.quantize.params import int8_scheme
 from quantflow.sensitivity import scan
@@ -53,8 +54,10 @@ def naive(made: Ground, model: Path, folder: Path, unit: str) -> float:
             assert how is not None
             weight = linear.q.float() * linear.scales[:, None]
 
-            def forward(x: torch.Tensor, weight: torch.Tensor = weight, how: Any = how) -> torch.Tensor:
-                codes = (torch.round(x / how.scale) + how.zero_point).clamp(0, 255)
+            def forward(
+                x: torch.Tensor, weight: torch.Tensor = weight, how: InputRange = how
+            ) -> torch.Tensor:
+                codes: torch.Tensor = (torch.round(x / how.scale) + how.zero_point).clamp(0, 255)
                 return ((codes - how.zero_point) * how.scale) @ weight.T
 
             loaded.get_submodule(full).forward = forward

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from quantflow.sensitivity.measured import Key
-from quantflow.sensitivity.settle import Scores, Settling, in_doubt, settle
+from quantflow.sensitivity.settle import Choose, Scores, Settling, in_doubt, settle
 
 P = "int4"
 
@@ -12,7 +12,7 @@ def keys(count: int) -> list[Key]:
     return [(f"unit{number:02d}", P) for number in range(count)]
 
 
-def worst(count: int) -> object:
+def worst(count: int) -> Choose:
     """Chooses the units that cost most."""
 
     def choose(scores: Scores) -> frozenset[Key]:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from quantflow.errors import ArtifactError, QuantizationError
 from quantflow.formats.assembly import ARTIFACT_FOLDER, WRITTEN_FOLDER, Assembly, pass_on, save_assembly
@@ -15,11 +15,11 @@ from quantflow.formats.codes_reader import CodesReader
 from quantflow.formats.folder import folder_bytes, write_provenance
 from quantflow.formats.onnx.base import BaseGraph, load_base
 from quantflow.formats.onnx.census_record import COMPUTES, Expectation, ExpectedUnit, save_expectation
-from quantflow.formats.onnx.chosen import ChosenCodes
 from quantflow.formats.onnx.companions import write_companions
 from quantflow.formats.onnx.dynamic import quantize_dynamically
 from quantflow.formats.onnx.folded import fold_into, folded_by_artifact
 from quantflow.formats.onnx.graph_file import GraphFile, write_graph
+from quantflow.formats.onnx.int8_values import Int8Values
 from quantflow.formats.onnx.linears import GraphLinear
 from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE, OnnxAssembleParams
 from quantflow.formats.onnx.plans import Int8Plan, Planned
@@ -38,6 +38,7 @@ from quantflow.model.units import kept_of_all
 from quantflow.model.weights import SafetensorsReader, WeightReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.storage import of_storage
+from quantflow.quantize.params import int8_scheme
 from quantflow.sensitivity.kept import ASSIGNMENT
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -59,7 +60,7 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
     Args:
         params: Scheme, kept units and session options.
         inputs: Finished outputs of `source` and `base`; of `codes`, the assemble stage of the artifact whose
-            codes are taken, where there is one; of `int8`, the stage that chose INT8 values, likewise; of
+            codes are taken, or of `values`, the stage that made INT8 values, where there is one; of
             `assignment`, the stage that chose which units to keep and wrote the artifact, where one did.
         output: Folder to write to.
         reporter: Receives progress.
@@ -80,18 +81,24 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
     folder.mkdir()
     with reporter.track(f"assemble {params.name}", 2) as advance:
         if params.scheme == "dynamic":
-            planned = _write_dynamic(base, kept, folder, reporter.progress_folder / "dynamic")
+            planned: Mapping[str, Planned | None] = _write_dynamic(
+                base, kept, folder, reporter.progress_folder / "dynamic"
+            )
         else:
-            source = SafetensorsReader(checkpoint.folder)
             donor = open_artifact(inputs["codes"] / ARTIFACT_FOLDER) if "codes" in inputs else None
-            chosen = ChosenCodes(inputs["int8"], params.codes, family, blocks, kept) if params.codes else None
-            planned = _plans(params, base, graph, kept, donor or chosen)
-            changed = rewrite(graph, base.linears, planned, params.session.accuracy_level)
-            if donor is not None:
-                folded = folded_by_artifact(donor, source, family)
-                changed |= fold_into(graph, base.linears, planned, folded)
-            if chosen is not None:
-                changed |= fold_into(graph, base.linears, planned, chosen.folded(source))
+            values = None
+            if "values" in inputs:
+                method: Literal["w8a8", "int8"] = "w8a8" if params.scheme == "w8a8" else "int8"
+                values = Int8Values(inputs["values"], int8_scheme(method), family, blocks, kept)
+            plans = _plans(params, base, graph, kept, donor if values is None else values)
+            planned, changed = plans, rewrite(graph, base.linears, plans, params.session.accuracy_level)
+            folded = None
+            if values is not None:
+                folded = values.folded(checkpoint.folder)
+            elif donor is not None:
+                folded = folded_by_artifact(donor, SafetensorsReader(checkpoint.folder), family)
+            if folded is not None:
+                changed |= fold_into(graph, base.linears, plans, folded)
             write_graph(graph, changed, folder)
         advance(1)
         expectation = _expectation(params, base, planned)
@@ -108,12 +115,10 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
         name=params.name,
         format="onnx",
         bytes=folder_bytes(folder),
-        weight_bytes=sum(written.bytes(name) for name in written.initializers),
+        weight_bytes=sum(written.size(name) for name in written.initializers),
         source_weight_bytes=sum(stored.spec(name).bytes for name in stored.names()),
         quantized_linears=sum(len(linear.parts) for linear in base.linears if linear.weight in planned),
-        kept_units=tuple(
-            unit for unit, expected in expectation.units.items() if expected.computes == "float"
-        ),
+        kept_units=tuple(unit for unit in expectation.units if unit in kept),
     )
     save_expectation(output, expectation)
     save_assembly(output, assembly)
@@ -124,7 +129,7 @@ def _plans(
     base: BaseGraph,
     graph: GraphFile,
     kept: frozenset[str],
-    given: WeightReader | ChosenCodes | None,
+    given: WeightReader | Int8Values | None,
 ) -> dict[str, Planned]:
     """Name of a constant → what its product becomes."""
     latest = Latest()
@@ -135,9 +140,9 @@ def _plans(
         if params.scheme in DTYPES or linear.unit in kept:
             continue
         named = {part.linear for part in linear.parts}
-        if isinstance(given, ChosenCodes):
-            if named <= given.quantized:
-                planned[linear.weight] = given_int8(linear, given.of, latest)
+        if isinstance(given, Int8Values):
+            if named <= given.linears:
+                planned[linear.weight] = given_int8(linear, given, latest)
         elif isinstance(given, CodesReader):
             if named <= given.quantized:
                 planned[linear.weight] = given_codes(linear, given, latest)

@@ -1,6 +1,5 @@
 """ONNX Runtime's own dynamic quantization, for comparison: articles recommend it."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,8 @@ from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE
 def quantize_dynamically(base: Path, kept: Sequence[GraphLinear], folder: Path, work: Path) -> None:
     """Quantize all products but some: weights INT8 per channel, inputs by their range at every call.
 
-    `quantize_dynamic` writes beside its input, which in the store is read-only: it is given links to it.
+    `quantize_dynamic` writes beside its input, which in the store is read-only, and onnx takes a file with
+    several hard links, such as stored ones are, for an attack: it is given a copy.
 
     Args:
         base: Folder of the lossless graph.
@@ -23,10 +23,7 @@ def quantize_dynamically(base: Path, kept: Sequence[GraphLinear], folder: Path, 
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     for name in (GRAPH_FILE, DATA_FILE):
-        try:
-            os.link(base / name, work / name)
-        except OSError:  # another disk, or one without links
-            shutil.copyfile(base / name, work / name)
+        shutil.copyfile(base / name, work / name)
     weights = {linear.weight for linear in kept}
     quantize_dynamic(
         work / GRAPH_FILE,

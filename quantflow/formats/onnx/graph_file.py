@@ -67,7 +67,7 @@ class GraphFile:
         dtype: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(self.initializers[name].data_type)
         return dtype
 
-    def bytes(self, name: str) -> int:
+    def size(self, name: str) -> int:
         """Size of a constant's data."""
         tensor = self.initializers[name]
         place = _place(tensor)
@@ -145,7 +145,7 @@ def write_graph(base: GraphFile, changed: Mapping[str, Source], folder: Path) ->
     with data.open("xb") as file:
         for tensor in base.model.graph.initializer:
             values = changed[tensor.name]() if tensor.name in changed else None
-            size = values.nbytes if values is not None else base.bytes(tensor.name)
+            size = values.nbytes if values is not None else base.size(tensor.name)
             if size < SMALLEST_EXTERNAL:
                 raw = _raw(values) if values is not None else b"".join(base.chunks(tensor.name))
                 _clear(tensor)
@@ -154,7 +154,7 @@ def write_graph(base: GraphFile, changed: Mapping[str, Source], folder: Path) ->
             file.write(b"\0" * (-file.tell() % ALIGNMENT))
             begin = file.tell()
             if values is not None:
-                file.write(memoryview(np.ascontiguousarray(values)).cast("B"))
+                file.write(np.ascontiguousarray(values).view(np.uint8).data)
             else:
                 for piece in base.chunks(tensor.name):
                     file.write(piece)

@@ -91,7 +91,6 @@ class OnnxAssembleParams(StageParams):
         scheme: How its linears are stored and computed.
         keep: Names or patterns of units that stay as they are, e.g. `lm_head` or `*.down`.
         block_size: Input channels that share a scale in the schemes by block.
-        codes: Id of the scheme of the INT8 values that a stage before made; None where they are made here.
         session: ONNX Runtime's options, which its genai_config.json repeats.
     """
 
@@ -99,5 +98,4 @@ class OnnxAssembleParams(StageParams):
     scheme: OnnxScheme
     keep: tuple[str, ...] = ()
     block_size: OnnxBlock = 32
-    codes: str | None = None
     session: SessionOptions

@@ -101,8 +101,8 @@ def _joined_int8(linear: GraphLinear, codes: Codes) -> Int8Linear:
     loaded = [codes(part.linear) for part in linear.parts]
     first = loaded[0]
     for part, other in zip(linear.parts, loaded, strict=True):
-        apart = torch.equal(other.floating_channels, first.floating_channels)
-        if (other.input, other.remainder) != (first.input, first.remainder) or not apart:
+        alike = (other.input, other.remainder) == (first.input, first.remainder)
+        if not alike or not torch.equal(other.floating_channels, first.floating_channels):
             raise QuantizationError(
                 f"rounds its input otherwise than {linear.parts[0].linear}, with which it is one product",
                 where=part.linear,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from quantflow.gate.result import CriterionResult
-from quantflow.report.measures import MORE_IS_BETTER, show_change, show_margin
+from quantflow.report.measures import MORE_IS_BETTER, Scale, scale_of, show_change, show_margin
 from quantflow.report.wording import Wording
 
 WIDTH = 320.0
@@ -42,9 +42,9 @@ class IntervalChart:
 
 
 def interval_chart(criterion: CriterionResult, words: Wording) -> IntervalChart | None:
-    """Lay out a criterion's change, interval and margin; None where nothing was measured."""
+    """Lay out a criterion's change, interval and margin; None where there is nothing to draw."""
     delta, low, high = criterion.delta, criterion.ci_low, criterion.ci_high
-    if delta is None:
+    if delta is None or scale_of(criterion) is Scale.COUNT:
         return None
     shown = [0.0, delta, criterion.margin, *(end for end in (low, high) if end is not None)]
     sign = -1.0 if criterion.metric in MORE_IS_BETTER else 1.0

@@ -24,11 +24,10 @@ class Ground:
     base: Path
     data: Path
 
-    def assembled(self, output: Path, params: OnnxAssembleParams, codes: Path | None = None) -> Path:
-        """Run the assemble stage."""
+    def assembled(self, output: Path, params: OnnxAssembleParams, **given: Path) -> Path:
+        """Run the assemble stage, with the outputs of `codes` or `int8` where there are any."""
         output.mkdir(parents=True)
-        inputs = {"source": self.source, "base": self.base} | ({"codes": codes} if codes else {})
-        assemble(params, inputs, output, RecordingReporter())
+        assemble(params, {"source": self.source, "base": self.base, **given}, output, RecordingReporter())
         return output
 
 

@@ -1,0 +1,28 @@
+"""The stage that runs the baseline once more, in other batches."""
+
+from quantflow.measure.params import NoiseParams
+from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.stage import Stage
+
+NOISE = "noise"
+
+NOISE_WINDOWS = 16
+"""Evaluation windows that the baseline is run on again: the floor's size is wanted, not its last digit."""
+
+
+def noise_stage(machine: Machine, batch_tokens: int, baseline: str) -> Stage:
+    """The stage beside a baseline that is measured in torch.
+
+    Args:
+        machine: Where it will run.
+        batch_tokens: The baseline's.
+        baseline: Name of its stage.
+    """
+    return Stage(
+        name=NOISE,
+        function="quantflow.measure.noise:run",
+        params=NoiseParams(device=machine.device, batch_tokens=batch_tokens, windows=NOISE_WINDOWS),
+        inputs={"source": "source", "data": "data", "baseline": baseline},
+        on_device=True,
+        resumable=True,
+    )

@@ -1,0 +1,99 @@
+"""A run with everything that a recipe can ask beside loss on text, of an artifact made here and an import."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import quantflow
+from quantflow.commands.judging import judging
+from quantflow.errors import RecipeError
+from quantflow.gate.verdict import Verdict
+from tests.tasks.toys import task_folder
+from tests.tiny_run import write_recipe
+
+ASKED = """\
+  tasks_dir: own
+  tasks: [{{name: toy_next, max_drop: 0.5}}]
+  generation: {{prompts: 40, prompt_tokens: 12, output_tokens: 6, min_identical: 0.2}}
+  custom: [{{name: length, function: "scorer.py:score", max_drop: 20}}]
+  against: {against}
+"""
+SCORER = "def score(samples):\n    return [(len(s['baseline']), len(s['artifact'])) for s in samples]\n"
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, quantflow.RunResult]:
+    folder = tmp_path_factory.mktemp("asked")
+    served = Path(shutil.copytree(tiny_llama, folder / "served"))
+    recipe = write_recipe(folder, tiny_llama)
+    task_folder(folder / "own", items=40)
+    (folder / "scorer.py").write_text(SCORER)
+    text = recipe.read_text().replace("artifacts:\n", "artifacts:\n  - {name: theirs, import: served}\n")
+    recipe.write_text(text + ASKED.format(against=served))
+    return recipe, quantflow.run(quantflow.load_recipe(recipe), folder=folder)
+
+
+def test_every_criterion_is_judged_for_both_artifacts(finished: tuple[Path, quantflow.RunResult]) -> None:
+    report = finished[1].report
+    assert not finished[1].errors
+    for name in ("int4", "theirs"):
+        names = [c.name for c in report.criteria if c.artifact == name]
+        assert names == [
+            "perplexity",
+            "kl",
+            "identity",
+            "tasks",
+            "generation",
+            "custom",
+            "against",
+            "against",
+        ]
+    judged = {(c.artifact, c.name): c for c in report.criteria}
+    assert judged["theirs", "generation"].value == 1.0
+    assert judged["theirs", "identity"].verdict is Verdict.PASS
+    assert judged["int4", "custom"].verdict is Verdict.PASS
+    # Twenty passages are too few to judge by, however alike the scores are.
+    assert judged["theirs", "tasks"].verdict is Verdict.INCONCLUSIVE
+
+
+def test_the_report_has_what_was_asked_for(finished: tuple[Path, quantflow.RunResult]) -> None:
+    theirs = next(a for a in finished[1].report.artifacts if a.name == "theirs")
+    assert (theirs.format, theirs.scheme.dtype, theirs.path) == ("hf", "bfloat16", "served")
+    assert theirs.measurements is not None
+    assert theirs.measurements.tasks["toy_next"].n == 40
+    assert theirs.measurements.generation is not None
+    assert theirs.measurements.generation.prompts == 40
+    assert "artifact-imported" in {event.code for event in finished[1].report.events}
+
+
+def test_an_import_is_neither_copied_nor_changed(finished: tuple[Path, quantflow.RunResult]) -> None:
+    artifacts = finished[0].parent / "artifacts" / "tiny"
+    assert [path.name for path in artifacts.iterdir()] == ["int4"]
+
+
+def test_an_artifact_is_judged_without_a_recipe_that_names_it(
+    finished: tuple[Path, quantflow.RunResult], tiny_llama: Path
+) -> None:
+    folder = finished[0].parent
+    overrides = judging(str(tiny_llama), folder / "served")
+    result = quantflow.run(quantflow.load_recipe(finished[0], overrides), folder=folder)
+    assert [artifact.name for artifact in result.report.artifacts] == ["candidate"]
+    assert {c.name for c in result.report.criteria} >= {"perplexity", "kl", "identity", "against"}
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("gate.tasks_dir=nowhere", "there is no such folder"),
+        ("gate.against=nowhere", "there is no artifact in"),
+        ("artifacts=[{name: x, import: nowhere}]", "there is no artifact in"),
+        ("gate.generation=null", "scorers get what both sides generate"),
+        ("gate.custom=[{name: x, function: 'nowhere.py:f', max_drop: 1}]", "there is no such file"),
+    ],
+)
+def test_what_is_not_there_is_refused_before_anything_runs(
+    finished: tuple[Path, quantflow.RunResult], override: str, complaint: str
+) -> None:
+    with pytest.raises(RecipeError, match=complaint):
+        quantflow.run(quantflow.load_recipe(finished[0], (override,)), folder=finished[0].parent)
