@@ -189,11 +189,14 @@ def _artifact(
 
 def _sensitivity(recipe: Recipe, artifact: Artifact, outcomes: Outcomes) -> ScanRecord | None:
     """The scan's scores in the precisions that an artifact may give its units."""
+    if isinstance(artifact, OnnxArtifact):
+        own = _stored(f"{SCAN}:{artifact.name}", outcomes)
+        return load_scan(own.folder) if own else None
     scanned = _stored(SCAN, outcomes)
     if scanned is None or not is_quantized_here(artifact) or assigning(recipe, artifact) is None:
         return None
-    record, own = load_scan(scanned.folder), scheme_of(artifact).id
-    return record.model_copy(update={"precisions": (own,), "scores": record.of(own)})
+    record, scheme = load_scan(scanned.folder), scheme_of(artifact).id
+    return record.model_copy(update={"precisions": (scheme,), "scores": record.of(scheme)})
 
 
 def _assignment(artifact: str, outcomes: Outcomes) -> AssignmentRecord | None:
