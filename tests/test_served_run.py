@@ -66,6 +66,7 @@ def test_with_kl_from_torch_and_speed_and_memory_it_passes_and_says_all_of_it(fo
         "speed 1 at a time": "pass",
         "speed 2 at a time": "pass",
         "memory all": "pass",
+        "identity all": "pass",
     }
     measured = report["artifacts"][0]["measurements"]
     assert measured["runtime"]["name"] == "vllm"

@@ -34,7 +34,7 @@ from quantflow.recipe.onnx import BY_BLOCK, LOSSLESS, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
-from quantflow.release.artifact_check import artifact_digest
+from quantflow.release.artifact_check import PROVENANCE, artifact_digest
 from quantflow.remedies.record import load_remedy_record
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.report.redaction import redact
@@ -173,7 +173,7 @@ def _artifact(
         scheme=_scheme(artifact, assembly),
         kept_units=assembly.kept_units if assembly else (),
         bytes=assembly.bytes if assembly else None,
-        digest=artifact_digest(assembly.folder) if assembly else None,
+        digest=_digest(assembly) if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
@@ -203,6 +203,11 @@ def _assignment(artifact: str, outcomes: Outcomes) -> AssignmentRecord | None:
     """The search's, else that of the policy."""
     stored = _stored(f"search:{artifact}", outcomes) or _stored(f"assign:{artifact}", outcomes)
     return load_assignment(stored.folder) if stored else None
+
+
+def _digest(assembly: Assembly) -> str | None:
+    """Digest of an artifact's bytes; None of an import that has no quantflow.json."""
+    return artifact_digest(assembly.folder) if (assembly.folder / PROVENANCE).is_file() else None
 
 
 def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
