@@ -81,11 +81,12 @@ def graph_scan(recipe: Recipe, artifact: OnnxArtifact, scheme: Scheme, codes: st
 def _choice(recipe: Recipe, artifact: QuantizedArtifact | OnnxArtifact, scheme_id: str) -> ChoiceParams:
     """What an artifact does with the scores; a search may come to all that it is allowed to spare."""
     found = assigning(recipe, artifact) or Assigning()
-    searches = found.until is not None and found.max_spared is None
+    # What other tensors take is known when the artifact is assigned: the default is as good a guess of a cut.
+    unknown = found.until is not None or (found.max_bytes is not None and found.effective_bits is None)
     return ChoiceParams(
         precisions=(scheme_id,),
         policy=found.policy,
-        max_spared=DEFAULT_MAX_SPARED if searches else found.spared,
+        max_spared=DEFAULT_MAX_SPARED if unknown and found.max_spared is None else found.spared,
         effective_bits=found.effective_bits,
         threshold=found.threshold,
         top_k=found.top_k,

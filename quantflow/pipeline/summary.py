@@ -13,6 +13,7 @@ from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.criteria import GateResult
+from quantflow.gate.divergence import load_divergence
 from quantflow.gate.stage import load_gate
 from quantflow.gate.tasks import pairing_problem
 from quantflow.gate.verdict import Verdict, combine, exit_code
@@ -33,7 +34,7 @@ from quantflow.recipe.onnx import BY_BLOCK, LOSSLESS, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
-from quantflow.release.artifact_check import artifact_digest
+from quantflow.release.artifact_check import PROVENANCE, artifact_digest
 from quantflow.remedies.record import load_remedy_record
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.report.redaction import redact
@@ -163,6 +164,8 @@ def _artifact(
         _stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine", "remedy")
     )
     assembly = load_assembly(assembled.folder) if assembled else None
+    judged = _stored(f"gate:{artifact.name}", outcomes)
+    divergence = load_divergence(judged.folder) if judged else None
     return ArtifactReport(
         name=artifact.name,
         path=artifact_path(recipe, artifact),
@@ -170,11 +173,12 @@ def _artifact(
         scheme=_scheme(artifact, assembly),
         kept_units=assembly.kept_units if assembly else (),
         bytes=assembly.bytes if assembly else None,
-        digest=artifact_digest(assembly.folder) if assembly else None,
+        digest=_digest(assembly) if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
+        divergence=divergence.without_text() if divergence else None,
         remedies=load_remedy_record(remedied.folder) if remedied else None,
         census=_census(artifact.name, outcomes),
         sensitivity=_sensitivity(recipe, artifact, outcomes),
@@ -199,6 +203,11 @@ def _assignment(artifact: str, outcomes: Outcomes) -> AssignmentRecord | None:
     """The search's, else that of the policy."""
     stored = _stored(f"search:{artifact}", outcomes) or _stored(f"assign:{artifact}", outcomes)
     return load_assignment(stored.folder) if stored else None
+
+
+def _digest(assembly: Assembly) -> str | None:
+    """Digest of an artifact's bytes; None of an import that has no quantflow.json."""
+    return artifact_digest(assembly.folder) if (assembly.folder / PROVENANCE).is_file() else None
 
 
 def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:

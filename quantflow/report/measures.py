@@ -14,7 +14,7 @@ RELATIVE = ("perplexity", *MORE_IS_BETTER, "memory_ratio")
 BYTES = ("memory_bytes", "memory_ratio")
 # Shares of positions or prompts: the value is what was kept, the change what was lost.
 SHARES = ("top1_agreement", "identical_rate")
-COUNTS = ("differences",)
+COUNTS = ("differences", "units_fallen_back")
 AGAINST = "against"
 """Name of the criteria that are held against the artifact in service instead of the baseline."""
 # Criteria whose slice is the name of a task.
@@ -91,7 +91,7 @@ def show_value(criterion: CriterionResult, value: float | None, words: Wording) 
 
 def show_sample(criterion: CriterionResult, words: Wording) -> str:
     """What the evidence is made of: documents, groups of a task's items, rounds of timing, or one run."""
-    if criterion.name == "memory":
+    if criterion.name in ("memory", "census"):
         return words("sample.once")
     if scale_of(criterion) is Scale.COUNT:
         return words("sample.aspects")
