@@ -173,7 +173,9 @@ def _simple(model: RemediedModel) -> dict[str, Options]:
         unit: Option(twice=True) if inputs == widest else Option(channels=16)
         for unit, (_, inputs) in model.sizes.items()
     }
-    same = {name: dict.fromkeys(model.sizes, option) for name, option in SIMPLE.items()}
+    same: dict[str, Mapping[str, Option]] = {
+        name: dict.fromkeys(model.sizes, option) for name, option in SIMPLE.items()
+    }
     return same | ({WIDE_TWICE: wide_twice} if model.params.scheme.method == "w8a8" else {})
 
 
