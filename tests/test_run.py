@@ -230,7 +230,7 @@ def test_the_recipe_in_the_report_does_not_hold_what_the_environment_put_there(
         path.read_text() + "report: {title: 'About ${TITLE_PART}', language: zh, text: redacted}\n"
     )
     assert again("run", "tiny.yaml") == 0
-    report = reports(again.folder)[-1]
+    report: Any = reports(again.folder)[-1]
     assert report["title"] == "About hush-hush"  # what the key is there to show
     assert "hush-hush" not in json.dumps(report["provenance"])
     assert report["provenance"]["recipe_resolved"]["report"]["title"] == "About ${TITLE_PART}"

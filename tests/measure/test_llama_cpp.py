@@ -14,7 +14,7 @@ POSITIONS, VOCABULARY = 997, 60
 TOLERANCE = 1e-6
 
 
-def stored_logits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def stored_logits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Logits of a baseline and of an artifact that is a little off, and the tokens that came."""
     rng = np.random.default_rng(11)
     base = rng.normal(0, 3, (POSITIONS, VOCABULARY))

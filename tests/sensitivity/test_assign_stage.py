@@ -9,6 +9,7 @@ import pytest
 from quantflow.errors import QuantizationError, RecipeError
 from quantflow.formats import assemble
 from quantflow.formats.assembly import ARTIFACT_FOLDER, WRITTEN_FOLDER, load_assembly
+from quantflow.formats.params import AssembleParams
 from quantflow.formats.read import open_artifact
 from quantflow.measure.measurement import Samples, load_samples
 from quantflow.sensitivity import assign_stage
@@ -186,6 +187,7 @@ def test_assemble_passes_on_what_was_written_and_writes_anew_what_was_not(
         output = tmp_path / f"assembled-{written}"
         output.mkdir()
         params = choosing().assemble.model_copy(update={"written": written})
+        assert isinstance(params, AssembleParams)
         assemble.run(params, {**outputs, "assignment": assigned}, output, RecordingReporter())
         artifacts[written] = load_assembly(output).folder
         assert load_assembly(output).kept_units == tuple(sorted(WORST))
