@@ -24,13 +24,14 @@ from quantflow.pipeline.part import PartReporter
 from quantflow.quantize.emulated import EmulatedDecoder
 from quantflow.quantize.int8_block import int8_file, save_int8_block
 from quantflow.quantize.params import RemedyParams
+from quantflow.quantize.stage import head_share
 from quantflow.remedies.choose import Rule, Scores, choose, fixed
 from quantflow.remedies.estimate import estimate
 from quantflow.remedies.gradients import final_rows
 from quantflow.remedies.model import RemediedModel
 from quantflow.remedies.options import Option
 from quantflow.remedies.record import RemedyRecord, RemedyTrial, UnitRemedy, save_remedy_record
-from quantflow.remedies.sizes import TRIAL_TOKENS
+from quantflow.remedies.sizes import EXPONENTS, TRIAL_TOKENS
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.text import ScanText, scan_text
 from quantflow.source.checkpoint import load_checkpoint
@@ -38,6 +39,8 @@ from quantflow.source.checkpoint import load_checkpoint
 PLAIN = "minmax"
 SIMPLE = {"16 channels apart": Option(channels=16), "smoothing": Option(exponent=0.5)}
 """Rules that give every unit the same, beside which choosing has to be worth it."""
+WIDE_TWICE = "widest inputs in two products, 16 channels apart elsewhere"
+"""What was best by hand on SmolLM2: `down` reads the widest inputs, which have tails in all channels."""
 RULES = (
     Rule("by effect", lambda option: True),
     Rule("by effect, no smoothing", lambda option: not option.exponent),
@@ -80,7 +83,6 @@ def run(params: RemedyParams, inputs: Mapping[str, Path], output: Path, reporter
     units = _write(model, chosen, scores, output)
     share = model.floating_share(chosen)
     _report_budget(model, share, reporter)
-    forwards = {"forward": 1.0, "forward again": 1.0, "backward": 1.0, "trials": float(len(trials))}
     save_remedy_record(
         output,
         RemedyRecord(
@@ -91,9 +93,21 @@ def run(params: RemedyParams, inputs: Mapping[str, Path], output: Path, reporter
             tokens=0 if text is None else text.tokens,
             trials=trials,
             units=units,
-            forwards=forwards if trials else {},
+            forwards=_forwards(decoder, len(trials)) if trials else {},
         ),
     )
+
+
+def _forwards(decoder: StreamedDecoder, trials: int) -> dict[str, float]:
+    """Whole forwards over the selection tokens; the options' products count as the layers they repeat."""
+    blocks = 1 - head_share(decoder)
+    return {
+        "forward": 1.0,
+        "forward again": blocks,
+        "backward": 1.0,
+        "options": (1 + len(EXPONENTS)) * blocks,
+        "trials": float(trials),
+    }
 
 
 @dataclass(frozen=True)
@@ -112,7 +126,7 @@ def _judge(
     budget = model.params.max_floating * model.weights - model.kept_weights
     candidates = [
         _Trial(PLAIN, plain),
-        *(_Trial(name, fixed(scores, model.sizes, budget, option)) for name, option in SIMPLE.items()),
+        *(_Trial(name, fixed(scores, model.sizes, budget, rule)) for name, rule in _simple(model).items()),
         *(_Trial(rule.name, choose(scores, model.sizes, budget, rule)) for rule in RULES),
     ]
     lossless = final_rows(boundaries)
@@ -150,6 +164,17 @@ def _report_no_gain(measured: Mapping[str, float], best: _Trial, reporter: Repor
             "that is taken.",
             kl=dict(measured),
         )
+
+
+def _simple(model: RemediedModel) -> dict[str, Options]:
+    """Rules that look at no score: name → full name of a unit → option."""
+    widest = max((inputs for _, inputs in model.sizes.values()), default=0)
+    wide_twice = {
+        unit: Option(twice=True) if inputs == widest else Option(channels=16)
+        for unit, (_, inputs) in model.sizes.items()
+    }
+    same = {name: dict.fromkeys(model.sizes, option) for name, option in SIMPLE.items()}
+    return same | ({WIDE_TWICE: wide_twice} if model.params.scheme.method == "w8a8" else {})
 
 
 def _mean_kl(

@@ -91,7 +91,7 @@ def show_value(criterion: CriterionResult, value: float | None, words: Wording) 
 
 def show_sample(criterion: CriterionResult, words: Wording) -> str:
     """What the evidence is made of: documents, groups of a task's items, rounds of timing, or one run."""
-    if criterion.name == "memory":
+    if criterion.name in ("memory", "census"):
         return words("sample.once")
     if scale_of(criterion) is Scale.COUNT:
         return words("sample.aspects")

@@ -102,7 +102,7 @@ def test_a_changed_parameter_is_the_reason_where_it_counts_and_its_stage_further
         "noise": "input data; input baseline",
         "yardstick:int4": "input data; input baseline",
         "measure:int4": "input data; input baseline; input assemble:int4",
-        "gate:int4": "input data; input baseline; input measure:int4; input noise",
+        "gate:int4": "input data; input baseline; input measure:int4; input noise; input assemble:int4",
     }
 
 

@@ -146,7 +146,7 @@ def write_graph(base: GraphFile, changed: Mapping[str, Source], folder: Path) ->
     with data.open("xb") as file:
         for tensor in base.model.graph.initializer:
             source = changed.get(tensor.name)
-            if source in written:
+            if source is not None and source in written:
                 _point(tensor, *written[source])
                 continue
             values = source() if source is not None else None
