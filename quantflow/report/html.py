@@ -34,6 +34,7 @@ from quantflow.report.wording import Language, load_wording
 
 SECTIONS = (
     "criteria",
+    "lossless",
     "cost",
     "sensitivity",
     "divergence",
@@ -63,6 +64,7 @@ GLOSSARY = (
     "inconclusive",
     "advisory",
     "floor",
+    "levels",
     "sets",
     "group",
     "unit",
@@ -104,6 +106,8 @@ def _sections(report: Report) -> list[str]:
     absent = set()
     if not any(artifact.sensitivity or artifact.assignment for artifact in report.artifacts):
         absent.add("sensitivity")
+    if not any(artifact.lossless for artifact in report.artifacts):
+        absent.add("lossless")
     if not any(map(changed, report.artifacts)):
         absent.add("changes")
     if trend_chart(report, load_wording(report.language)) is None:

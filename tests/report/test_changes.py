@@ -68,7 +68,7 @@ def test_the_page_shows_outputs_side_by_side_and_flips() -> None:
 def test_a_task_s_criterion_says_how_many_items_flipped() -> None:
     judged = criterion("tasks", Verdict.FAIL, metric="exact_match", slice="reading")
     words = Page(render_html(changed_report(criteria=(judged,)))).words
-    assert "60 groups of items 12 lost, 5 gained" in words
+    assert "60 groups of items" in words and "12 lost, 5 gained" in words
 
 
 def test_a_run_without_outputs_or_tasks_has_no_such_section() -> None:
