@@ -17,6 +17,7 @@ from quantflow.gate.baseline import baseline_criterion
 from quantflow.gate.bound import kl_bound_criterion
 from quantflow.gate.census import census_criterion
 from quantflow.gate.decide import error
+from quantflow.gate.divergence import find_divergence, save_divergence
 from quantflow.gate.holm import corrected, several_failures
 from quantflow.gate.kl import MEAN, P99, TOP1, kl_criterion, kl_p99_criterion, top1_criterion
 from quantflow.gate.lossless import find_level, identical_outputs, level_criterion
@@ -64,9 +65,9 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
 
     Args:
         params: The artifact's name and margins.
-        inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` where KL was measured
-            in another runtime, of `noise` where the baseline was run twice, of `speed` where serving is
-            judged, and those that `asked_criteria` and `against_criteria` name.
+        inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` and `baseline-kl`
+            where KL was measured in another runtime, of `noise` where the baseline was run twice, of `speed`
+            where serving is judged, and those that `asked_criteria` and `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
@@ -100,6 +101,10 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
                 *against_criteria(params, asked.document, asked.target, asked.clusters, inputs),
             ),
         )
+        if result.lossless is not None:  # the samples are of the same positions
+            mark = ("baseline-kl", "kl") if "kl" in inputs else ("baseline", "measure")
+            before, after = (load_samples(inputs[role]) for role in mark)
+            save_divergence(output, find_divergence(before, after, windows, documents))
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")
         advance(1)

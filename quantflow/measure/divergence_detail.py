@@ -52,8 +52,8 @@ class WorstPosition(BaseModel):
         kl: KL there, nats.
         confidence: The probability that the baseline gives to its likeliest token.
         same_top1: Whether both find the same token likeliest.
-        target: Id of the token that came.
-        context: Ids of the tokens before it, the latest last.
+        target: Id of the token that came; None where text is not told.
+        context: Ids of the tokens before it, the latest last; empty where text is not told.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,7 +63,7 @@ class WorstPosition(BaseModel):
     kl: float
     confidence: float
     same_top1: bool
-    target: int
+    target: int | None
     context: tuple[int, ...]
 
 

@@ -187,7 +187,7 @@ def _artifact_stages(
     speed, memory = speed_margin(recipe), memory_margins(recipe)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
     if len(_measured_in(recipe, machine)) > 1:
-        inputs["kl"] = f"measure{KL_MARK}:{name}"
+        inputs |= {"kl": f"measure{KL_MARK}:{name}", "baseline-kl": f"baseline{KL_MARK}"}
     if any(where.runtime is TORCH for where in _measured_in(recipe, machine)):
         inputs["noise"] = NOISE
     if speed is not None or memory is not None:

@@ -13,6 +13,7 @@ from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.criteria import GateResult
+from quantflow.gate.divergence import load_divergence
 from quantflow.gate.stage import load_gate
 from quantflow.gate.tasks import pairing_problem
 from quantflow.gate.verdict import Verdict, combine, exit_code
@@ -163,6 +164,8 @@ def _artifact(
         _stored(f"{kind}:{artifact.name}", outcomes) for kind in ("yardstick", "refine", "remedy")
     )
     assembly = load_assembly(assembled.folder) if assembled else None
+    judged = _stored(f"gate:{artifact.name}", outcomes)
+    divergence = load_divergence(judged.folder) if judged else None
     return ArtifactReport(
         name=artifact.name,
         path=artifact_path(recipe, artifact),
@@ -175,6 +178,7 @@ def _artifact(
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
+        divergence=divergence.without_text() if divergence else None,
         remedies=load_remedy_record(remedied.folder) if remedied else None,
         census=_census(artifact.name, outcomes),
         sensitivity=_sensitivity(recipe, artifact, outcomes),

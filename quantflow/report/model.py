@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
 from quantflow.formats.onnx.census_record import Census
+from quantflow.gate.divergence import Divergence
 from quantflow.gate.result import CriterionResult, Lossless
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Measurement
@@ -61,6 +62,7 @@ class ArtifactReport(_Part):
         yardstick: Measured of plain rounding to nearest at the same bits, group size and symmetry; None where
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
+        divergence: Where its distributions diverge, without text of the data; None where it was not judged.
         remedies: What makes INT8 inputs accurate: whole models as measured, and what each unit got; None
             where inputs are not INT8.
         census: What every unit of an ONNX artifact really runs as; None for others.
@@ -80,6 +82,7 @@ class ArtifactReport(_Part):
     measurements: Measurement | None
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
+    divergence: Divergence | None = None
     remedies: RemedyRecord | None = None
     census: Census | None = None
     sensitivity: ScanRecord | None = None
