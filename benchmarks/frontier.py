@@ -21,9 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantflow.formats.assembly import ARTIFACT_FOLDER
-from quantflow.formats.making import Ingredients, write_artifact
-from quantflow.measure.beside import Beside, samples_beside
 from quantflow.measure.evaluation import load_evaluation
 from quantflow.pipeline.assigning import assigning_stages
 from quantflow.pipeline.deadline import Deadline
@@ -53,6 +50,7 @@ from quantflow.sensitivity.assign import (
 from quantflow.sensitivity.choosing import AssignParams
 from quantflow.sensitivity.free import Free, find_free
 from quantflow.sensitivity.ladder import UnitLadder
+from quantflow.sensitivity.making import Maker, maker_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart.yaml"
 SHARES = (0.05, 0.1, 0.2)
@@ -65,9 +63,7 @@ NEEDED = ("source", "data", "baseline", "quantize", "scan")
 class Ground:
     """What the points of one artifact are made of."""
 
-    params: AssignParams
-    model: Ingredients
-    beside: Beside
+    maker: Maker
     free: Free
 
 
@@ -160,15 +156,8 @@ def _ground(recipe: Recipe, folder: Path) -> Ground:
     inputs: Mapping[str, Path] = {**stored, "codes": stored["quantize"]}
     params = assigning_stages(recipe, artifact, machine)[0].params
     assert isinstance(params, AssignParams)
-    model = Ingredients.of(inputs)
-    beside = Beside(
-        source=model.checkpoint.folder,
-        baseline=stored["baseline"],
-        windows=load_evaluation(stored["data"]),
-        device=machine.device,
-        batch_tokens=recipe.runtime.batch_tokens,
-    )
-    return Ground(params, model, beside, find_free(params.choosing, model, stored["scan"]))
+    maker = maker_of(params.choosing, inputs, load_evaluation(stored["data"]))
+    return Ground(maker, find_free(params.choosing, maker, stored["scan"]))
 
 
 def _needed(graph: Sequence[Stage]) -> tuple[Stage, ...]:
@@ -184,11 +173,9 @@ def _measured(ground: Ground, choice: Choice) -> tuple[int, float]:
             place.mkdir(parents=True)
         reporter = StageReporter("frontier", QuietTerminal(), unfinished, Deadline(None))
         kept = ground.free.kept_with(choice)
-        assembly = write_artifact(
-            ground.params.choosing.assemble, ground.model, kept, unfinished.output, reporter
-        )
+        assembly = ground.maker.write(kept, unfinished.output, reporter)
         part = PartReporter(reporter, "point")
-        samples, _ = samples_beside(ground.beside, unfinished.output / ARTIFACT_FOLDER, part)
+        samples, _ = ground.maker.measure(unfinished.output, part, "Running the artifact")
         assert samples.kl is not None
         return assembly.bytes, float(samples.kl.mean())
 

@@ -203,18 +203,18 @@ def test_clean_frees_the_store_and_leaves_artifact_and_reports(again: Command) -
     assert list(again.folder.glob("reports/tiny/*/report.html"))
     assert not list(again.folder.glob(".quantflow/store/*/*/manifest.json"))
     assert again("run", "tiny.yaml") == 0
-    assert again.err.count("done in") == 10
+    assert again.err.count("done in") == 11
 
 
 def test_a_dry_run_removes_nothing(again: Command) -> None:
     assert again("clean", "--keep", "0", "--dry-run", "--json") == 0
-    assert len(json.loads(again.out)["removed"]) == 10
-    assert len(list(again.folder.glob(".quantflow/store/*/*/manifest.json"))) == 10
+    assert len(json.loads(again.out)["removed"]) == 11
+    assert len(list(again.folder.glob(".quantflow/store/*/*/manifest.json"))) == 11
 
 
 def test_what_was_used_lately_is_not_old(again: Command) -> None:
     assert again("clean", "--older-than", "1h") == 0
-    assert "10 stored results stay" in again.out
+    assert "11 stored results stay" in again.out
 
 
 @pytest.mark.parametrize(

@@ -170,4 +170,4 @@ def test_a_signal_ends_with_exit_code_2_and_the_run_goes_on_from_there(
     process = start(tmp_path)
     _, log = process.communicate(timeout=300)
     assert process.returncode == 0
-    assert log.count(": from the store") == 5  # source, check, inspect, data, baseline
+    assert log.count(": from the store") == 6  # source, check, inspect, data, baseline, noise

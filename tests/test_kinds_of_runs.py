@@ -40,7 +40,7 @@ def test_a_lossless_export_is_made_measured_and_gated_beside_a_quantized_artifac
     assert (export.name, export.format, export.verdict) == ("fp16", "hf", Verdict.PASS)
     assert (export.scheme.bits, export.scheme.dtype, export.scheme.method) == (16, "float16", None)
     margins = {c.name: c.margin for c in result.report.criteria if c.artifact == "fp16"}
-    assert margins == {"perplexity": 0.001, "kl": 0.0005}
+    assert margins == {"perplexity": 0.001, "kl": 0.0005, "identity": 0.0}
     assert export.measurements.kl.mean < 1e-6 < awq.measurements.kl.mean
     folder = tmp_path / "artifacts" / "tiny" / "fp16"
     assert (

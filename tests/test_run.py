@@ -85,7 +85,7 @@ def test_margins_that_cannot_be_met_fail_with_exit_code_1(again: Command) -> Non
     assert again("run", "tiny.yaml", "--set", "gate.kl.max_mean=0") == 1
     assert "FAIL" in again.out
     # Everything but the gate was there already.
-    assert again.err.count(": from the store") == 9
+    assert again.err.count(": from the store") == 10
     assert again.err.count("done in") == 1
 
 
@@ -170,7 +170,7 @@ def test_an_unchanged_run_reports_anew_without_importing_torch(again: Command) -
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(": from the store") == 10, done.stderr
+    assert done.stderr.count(": from the store") == 11, done.stderr
     assert done.stdout.splitlines()[-1] == "False"
     first, second = reports(again.folder)
     assert first["run_id"] != second["run_id"]

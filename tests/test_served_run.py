@@ -50,7 +50,7 @@ def verdicts(report: dict[str, Any]) -> dict[str, str]:
 
 def test_vllm_alone_gives_a_bound_of_kl_so_that_nothing_passes(folder: Path) -> None:
     report = run(folder, *SERVED)
-    assert verdicts(report) == {"perplexity all": "pass", "kl all": "inconclusive"}
+    assert verdicts(report) == {"perplexity all": "pass", "kl all": "inconclusive", "identity all": "pass"}
     assert report["verdict"] == Verdict.INCONCLUSIVE
     assert report["artifacts"][0]["measurements"]["runtime"]["name"] == "vllm"
     assert report["artifacts"][0]["measurements"]["kl"]["at_least"] is True
@@ -66,6 +66,7 @@ def test_with_kl_from_torch_and_speed_and_memory_it_passes_and_says_all_of_it(fo
         "speed 1 at a time": "pass",
         "speed 2 at a time": "pass",
         "memory all": "pass",
+        "identity all": "pass",
     }
     measured = report["artifacts"][0]["measurements"]
     assert measured["runtime"]["name"] == "vllm"
@@ -94,7 +95,7 @@ def test_speed_is_measured_again_in_every_run_and_all_else_is_not(folder: Path) 
 
 def test_speed_that_is_not_judged_is_reported_all_the_same(folder: Path) -> None:
     report = run(folder, *TIMED)
-    assert verdicts(report) == {"perplexity all": "pass", "kl all": "pass"}
+    assert verdicts(report) == {"perplexity all": "pass", "kl all": "pass", "identity all": "pass"}
     assert report["artifacts"][0]["measurements"]["runtime"]["name"] == "torch"
     assert len(report["artifacts"][0]["measurements"]["speed"]["at"]) == 2
 

@@ -1,5 +1,6 @@
 """`quantflow scan`: which units cannot bear quantization, and what sparing them would cost."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +30,7 @@ def scan(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as for `run`."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array of the scans.")] = False,
     all_units: Annotated[
         bool, typer.Option("--all", help=f"Show all units, not only the {SHOWN} most sensitive ones.")
     ] = False,
@@ -53,9 +54,9 @@ def scan(
         force=force,
     )
     if as_json:
-        print(result.record.model_dump_json(indent=2))
-    else:
-        show(result.record, None if all_units else SHOWN)
+        print(json.dumps([record.model_dump(mode="json") for record in result.records], indent=2))
+    for record in () if as_json else result.records:
+        show(record, None if all_units else SHOWN)
     return 0
 
 

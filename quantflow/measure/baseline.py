@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quantflow.data.documents import load_documents
-from quantflow.data.windows import Windows, scored_documents
-from quantflow.errors import DataError, SourceError
+from quantflow.data.windows import scored_documents
+from quantflow.errors import SourceError
 from quantflow.measure.batches import make_batches, scored_targets
 from quantflow.measure.evaluation import load_scored
 from quantflow.measure.hidden import hidden_to_disk
@@ -32,8 +32,7 @@ def run(params: BaselineParams, inputs: Mapping[str, Path], output: Path, report
         SourceError: The model's weights are damaged or its logits are not finite.
         DataError: There is nothing to score, or too few documents.
     """
-    windows = load_scored(inputs["data"], params.split)
-    _require_documents(windows, inputs["data"], params)
+    windows = load_scored(inputs["data"], params.split, params.min_documents)
     folder = load_checkpoint(inputs["source"]).folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device)
     batches = make_batches(windows, params.batch_tokens)
@@ -49,17 +48,3 @@ def run(params: BaselineParams, inputs: Mapping[str, Path], output: Path, report
     slices = [document.slice for document in load_documents(inputs["data"])]
     measurement = summarize(samples, slices, runtime_info(decoder, params.batch_tokens))
     save_measurement(output, measurement, samples)
-
-
-def _require_documents(windows: Windows, data: Path, params: BaselineParams) -> None:
-    """Refuse what could not be judged hours later."""
-    documents, scored = load_documents(data), set(scored_documents(windows).tolist())
-    independent = {index if documents[index].near is None else documents[index].near for index in scored}
-    if len(independent) < params.min_documents:
-        raise DataError(
-            f"{len(independent)} {params.split} documents, near duplicates counted once, are too few to "
-            f"judge anything on: at least {params.min_documents} are needed",
-            where=f"data.split.{params.split}",
-            hint="Give more documents, or a larger share of them to the "
-            f"{params.split}; without `sensitivity.until: gate` fewer do.",
-        )

@@ -20,7 +20,7 @@ from quantflow.formats.onnx.census import take_census
 from quantflow.formats.onnx.census_record import load_expectation, save_census
 from quantflow.measure.batches import scored_targets
 from quantflow.measure.divergence import kl_divergence, same_top1, token_nll
-from quantflow.measure.evaluation import load_evaluation
+from quantflow.measure.evaluation import load_evaluation, load_scored
 from quantflow.measure.measurement import RuntimeInfo, Samples, save_measurement
 from quantflow.measure.onnx_info import session_info
 from quantflow.measure.onnx_params import OnnxMeasureParams
@@ -48,8 +48,9 @@ def baseline(params: OnnxMeasureParams, inputs: Mapping[str, Path], output: Path
         SourceError: A logit is not finite.
         ArtifactError: ONNX Runtime cannot load or run it.
         RuntimeUnavailableError: The provider does not run it.
+        DataError: There is nothing to score, or too few documents.
     """
-    windows = load_evaluation(inputs["data"])
+    windows = load_scored(inputs["data"], params.split, params.min_documents)
     model = OnnxModel(load_base(inputs["base"]).folder, params.session)
     stream = _Scored(windows, model, None, SourceError)
     found = score_in_pieces(scored_documents(windows).size, PIECE, stream.take, reporter)
@@ -89,7 +90,40 @@ def artifact(params: OnnxMeasureParams, inputs: Mapping[str, Path], output: Path
             units={u: dict(census.units[u].operators) for u in units[:MOST_NAMED]},
             total=len(units),
         )
-    reference = OnnxModel(load_base(inputs["base"]).folder, params.session)
+    samples = _samples(model, folder, params, windows, inputs["base"], reporter)
+    slices = [document.slice for document in load_documents(inputs["data"])]
+    save_measurement(output, summarize(samples, slices, _info(model, params)), samples)
+    save_census(output, census)
+
+
+def graph_samples(
+    params: OnnxMeasureParams, windows: Windows, folder: Path, base: Path, reporter: Reporter
+) -> tuple[Samples, RuntimeInfo]:
+    """Measure a graph beside the lossless one, for a choice: without a census.
+
+    Args:
+        params: Session options.
+        windows: What is scored.
+        folder: The graph's.
+        base: Finished output of the stage that made the lossless graph.
+        reporter: Receives progress, and keeps it.
+
+    Raises:
+        ArtifactError: ONNX Runtime cannot load or run it, or a logit is not finite.
+    """
+    model = OnnxModel(folder, params.session)
+    return _samples(model, folder, params, windows, base, reporter), _info(model, params)
+
+
+def _samples(
+    model: OnnxModel,
+    folder: Path,
+    params: OnnxMeasureParams,
+    windows: Windows,
+    base: Path,
+    reporter: Reporter,
+) -> Samples:
+    reference = OnnxModel(load_base(base).folder, params.session)
     if model.vocab_size != reference.vocab_size:
         raise ArtifactError(
             f"it has a vocabulary of {model.vocab_size}, the lossless graph of {reference.vocab_size}",
@@ -97,10 +131,7 @@ def artifact(params: OnnxMeasureParams, inputs: Mapping[str, Path], output: Path
         )
     stream = _Scored(windows, model, reference, ArtifactError)
     found = score_in_pieces(scored_documents(windows).size, PIECE, stream.take, reporter)
-    samples = Samples(scored_documents(windows), target=_targets(windows), **found)
-    slices = [document.slice for document in load_documents(inputs["data"])]
-    save_measurement(output, summarize(samples, slices, _info(model, params)), samples)
-    save_census(output, census)
+    return Samples(scored_documents(windows), target=_targets(windows), **found)
 
 
 def _targets(windows: Windows) -> NDArray[np.int32]:

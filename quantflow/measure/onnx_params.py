@@ -3,6 +3,7 @@
 from pydantic import PositiveInt
 
 from quantflow.formats.onnx.params import SessionOptions
+from quantflow.measure.params import MeasuredSplit
 from quantflow.pipeline.stage import StageParams
 
 
@@ -12,10 +13,14 @@ class OnnxMeasureParams(StageParams):
     Attributes:
         session: Pinned options.
         instruction_set: What the processor multiplies 8 bits with: figures of INT8 hold for it alone.
+        split: The documents it is measured on.
+        min_documents: Fewest documents, near duplicates counted once, that are of use.
     """
 
     session: SessionOptions
     instruction_set: str
+    split: MeasuredSplit = "evaluation"
+    min_documents: PositiveInt = 1
 
 
 class OnnxSpeedParams(StageParams):

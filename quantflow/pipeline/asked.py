@@ -8,6 +8,7 @@ from quantflow.measure.params import CustomParams, CustomScore, GenerationParams
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
+from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.tasks import CustomScorer
 from quantflow.tasks.params import TasksParams, TaskSpec
@@ -43,9 +44,17 @@ def asked_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tupl
     """The stages that run the baseline.
 
     Raises:
-        RecipeError: The folder of tasks is not there, or scorers have nothing to score.
+        RecipeError: The folder of tasks is not there, scorers have nothing to score, or an artifact is an
+            ONNX graph, which cannot be run on tasks.
         StoreError: A file of it cannot be read.
     """
+    graphs = [artifact.name for artifact in recipe.artifacts if isinstance(artifact, OnnxArtifact)]
+    if graphs and (recipe.gate.tasks or recipe.gate.generation is not None):
+        raise RecipeError(
+            f"tasks and generated text are run in torch, which does not run ONNX graphs: {', '.join(graphs)}",
+            where="gate.tasks" if recipe.gate.tasks else "gate.generation",
+            hint="Give ONNX artifacts a recipe of their own, without gate.tasks and gate.generation.",
+        )
     stages = []
     if recipe.gate.tasks:
         params = tasks_params(recipe, machine)

@@ -13,15 +13,20 @@ from quantflow.formats.onnx.params import (
 )
 from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
 from quantflow.pipeline.asked import asked_inputs
+from quantflow.pipeline.assigning import choosing_stages, forces, keeps, least_documents
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.scan_stage import graph_scan
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import RemedyParams, Scheme, int8_scheme
 from quantflow.recipe.onnx import BY_BLOCK, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.serving import SpeedLimits
+from quantflow.recipe.spared import assigning
+from quantflow.sensitivity.choosing import Choosing
+from quantflow.sensitivity.kept import ASSIGNMENT
 
-BASE, BASELINE = "onnx-base", "baseline:onnx"
+BASE, BASELINE, SELECTION_BASELINE = "onnx-base", "baseline:onnx", "baseline-selection:onnx"
 PACKAGES = {"cpu": ("onnxruntime", "onnxruntime-gpu"), "cuda": ("onnxruntime-gpu",)}
 BUILDERS = {"cpu": ("onnxruntime-genai", "onnxruntime-genai-cuda"), "cuda": ("onnxruntime-genai-cuda",)}
 # Products of 8 bits with 8 bits, the fastest first: INT8 figures hold for the one they were measured with.
@@ -85,6 +90,7 @@ def onnx_shared_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
             on_device=True,
             resumable=True,
         ),
+        *([_selection_baseline(recipe, machine)] if _chooses(recipe) else []),
     )
 
 
@@ -96,18 +102,16 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
     scheme = onnx_codes(artifact)
     if scheme is not None:
         codes["values"] = f"remedy:{name}" if artifact.remedy else "quantize"
+    choosing = _choosing_stages(recipe, artifact, machine)
+    if choosing:
+        codes[ASSIGNMENT] = choosing[-1].name
     return (
         *([_remedy_stage(recipe, artifact, scheme, machine)] if scheme and artifact.remedy else []),
+        *choosing,
         Stage(
             name=f"assemble:{name}",
             function="quantflow.formats.onnx.assemble:run",
-            params=OnnxAssembleParams(
-                name=name,
-                scheme=artifact.scheme,
-                keep=artifact.keep,
-                block_size=artifact.block_size,
-                session=measuring.session.model_copy(update={"threads": 1}),  # not a part of what is written
-            ),
+            params=_assemble_params(recipe, artifact, machine),
             inputs={"source": "source", "base": BASE, **codes},
             artifact=name,
         ),
@@ -151,6 +155,61 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
     )
 
 
+def _assemble_params(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -> OnnxAssembleParams:
+    session = _measure_params(recipe, machine).session
+    return OnnxAssembleParams(
+        name=artifact.name,
+        scheme=artifact.scheme,
+        keep=keeps(recipe, artifact),
+        block_size=artifact.block_size,
+        session=session.model_copy(update={"threads": 1}),  # not a part of what is written
+    )
+
+
+def _chooses(recipe: Recipe) -> bool:
+    """Whether units of an ONNX artifact are chosen."""
+    return any(assigning(recipe, artifact) is not None for artifact in onnx_artifacts(recipe).values())
+
+
+def _selection_baseline(recipe: Recipe, machine: Machine) -> Stage:
+    """The lossless graph on the selection documents, which choices are held against."""
+    params = _measure_params(recipe, machine)
+    return Stage(
+        name=SELECTION_BASELINE,
+        function="quantflow.measure.onnx:baseline",
+        params=params.model_copy(update={"split": "selection", "min_documents": least_documents(recipe)}),
+        inputs={"base": BASE, "data": "data"},
+        on_device=True,
+        resumable=True,
+    )
+
+
+def _choosing_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -> tuple[Stage, ...]:
+    """The stages that choose which units are spared: of the values as they come, then of the remedied."""
+    scheme = onnx_codes(artifact)
+    if scheme is None or assigning(recipe, artifact) is None:
+        return ()
+    remedied = f"remedy:{artifact.name}" if artifact.remedy else None
+    scan = graph_scan(recipe, artifact, scheme, remedied or "quantize", machine)
+    choosing = Choosing(
+        assemble=_assemble_params(recipe, artifact, machine),
+        graph=_measure_params(recipe, machine),
+        force=forces(recipe),
+        ladder=(scheme.id,),
+        device=machine.device,
+        batch_tokens=recipe.runtime.batch_tokens,
+    )
+    inputs = {
+        "source": "source",
+        "base": BASE,
+        "data": "data",
+        "codes": "quantize",
+        "scan": scan.name,
+        "baseline": SELECTION_BASELINE,
+    }
+    return (scan, *choosing_stages(recipe, artifact, choosing, inputs, remedied))
+
+
 def onnx_codes(artifact: OnnxArtifact) -> Scheme | None:
     """The scheme of the INT8 values that the quantize stage has to make for an artifact; None for none."""
     if artifact.scheme == "w8a8":
@@ -164,7 +223,7 @@ def _remedy_stage(recipe: Recipe, artifact: OnnxArtifact, scheme: Scheme, machin
         function="quantflow.remedies.stage:run",
         params=RemedyParams(
             scheme=scheme,
-            keep=artifact.keep,
+            keep=keeps(recipe, artifact),
             max_floating=artifact.max_floating,
             reduced=artifact.reduce_range,
             device=machine.device,

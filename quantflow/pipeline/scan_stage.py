@@ -3,7 +3,9 @@
 from quantflow.errors import RecipeError
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
+from quantflow.quantize.params import Scheme
 from quantflow.recipe.artifacts import QuantizedArtifact, is_quantized_here
+from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.sensitivity import DEFAULT_MAX_SPARED, Assigning
@@ -36,7 +38,9 @@ def scan_stage(recipe: Recipe, machine: Machine) -> Stage | None:
             precisions=tuple(scheme for _, scheme in sorted(schemes.items())),
             method=recipe.sensitivity.method if recipe.sensitivity else "auto",
             tokens=recipe.sensitivity.tokens if recipe.sensitivity else DEFAULT_TOKENS,
-            choices=tuple(dict.fromkeys(_choice(recipe, artifact) for artifact in quantized)),
+            choices=tuple(
+                dict.fromkeys(_choice(recipe, artifact, scheme_of(artifact).id) for artifact in quantized)
+            ),
             device=machine.device,
             batch_tokens=recipe.runtime.batch_tokens,
         ),
@@ -46,14 +50,43 @@ def scan_stage(recipe: Recipe, machine: Machine) -> Stage | None:
     )
 
 
-def _choice(recipe: Recipe, artifact: QuantizedArtifact) -> ChoiceParams:
+def graph_scan(recipe: Recipe, artifact: OnnxArtifact, scheme: Scheme, codes: str, machine: Machine) -> Stage:
+    """The scan of an ONNX artifact's own INT8 values.
+
+    Args:
+        recipe: A loaded recipe.
+        artifact: One of its artifacts.
+        scheme: Of its values.
+        codes: Stage that made them.
+        machine: Where it will run.
+    """
+    return Stage(
+        name=f"{SCAN}:{artifact.name}",
+        function="quantflow.sensitivity.scan:run",
+        params=ScanParams(
+            precisions=(scheme,),
+            method=recipe.sensitivity.method if recipe.sensitivity else "auto",
+            tokens=recipe.sensitivity.tokens if recipe.sensitivity else DEFAULT_TOKENS,
+            choices=(_choice(recipe, artifact, scheme.id),),
+            device=machine.device,
+            batch_tokens=recipe.runtime.batch_tokens,
+        ),
+        inputs={"source": "source", "data": "data", "codes": codes},
+        on_device=True,
+        artifact=artifact.name,
+        resumable=True,
+    )
+
+
+def _choice(recipe: Recipe, artifact: QuantizedArtifact | OnnxArtifact, scheme_id: str) -> ChoiceParams:
     """What an artifact does with the scores; a search may come to all that it is allowed to spare."""
     found = assigning(recipe, artifact) or Assigning()
-    searches = found.until is not None and found.max_spared is None
+    # What other tensors take is known when the artifact is assigned: the default is as good a guess of a cut.
+    unknown = found.until is not None or (found.max_bytes is not None and found.effective_bits is None)
     return ChoiceParams(
-        precisions=(scheme_of(artifact).id,),
+        precisions=(scheme_id,),
         policy=found.policy,
-        max_spared=DEFAULT_MAX_SPARED if searches else found.spared,
+        max_spared=DEFAULT_MAX_SPARED if unknown and found.max_spared is None else found.spared,
         effective_bits=found.effective_bits,
         threshold=found.threshold,
         top_k=found.top_k,

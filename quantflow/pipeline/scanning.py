@@ -9,7 +9,7 @@ from quantflow.pipeline.deadline import Deadline
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.graph import build_graph
-from quantflow.pipeline.machine import find_machine
+from quantflow.pipeline.machine import Machine, find_machine
 from quantflow.pipeline.run import check_unchanged, placed
 from quantflow.pipeline.runner import run_stages, stage_keys
 from quantflow.pipeline.scan_stage import SCAN, scan_stage
@@ -28,11 +28,11 @@ class ScanResult:
     """What a scan came to.
 
     Attributes:
-        record: The scores.
-        events: Of all its stages.
+        records: The scores: one record for all artifacts of codes, and one for each whose values are its own.
+        events: Of all stages.
     """
 
-    record: ScanRecord
+    records: tuple[ScanRecord, ...]
     events: tuple[Event, ...]
 
 
@@ -68,14 +68,7 @@ def scan_recipe(
         with explained_storage(folder), terminal:
             graph = build_graph(recipe, machine, digests)
             digests.save()
-            scan = scan_stage(recipe, machine)
-            if scan is None:
-                raise RecipeError(
-                    "it quantizes nothing, so there is nothing to scan",
-                    where="artifacts",
-                    hint="Ask for an artifact of a quantized format, such as `format: awq`.",
-                )
-            stages = _leading_to(scan, graph)
+            stages = _leading_to(_scans(recipe, machine, graph), graph)
             fit = find_fit(find_needs(recipe, stages, stage_keys(stages, machine), store), folder)
             try:
                 require_fit(fit)
@@ -96,18 +89,31 @@ def scan_recipe(
                 raise outcome.error
     except RecipeError as error:
         raise placed(error, recipe) from error
-    stored = outcomes[-1].stored
-    assert stored is not None
+    stored = [outcome.stored for outcome in outcomes if outcome.stage.kind == SCAN]
     return ScanResult(
-        load_scan(stored.folder), tuple(event for outcome in outcomes for event in outcome.events)
+        records=tuple(load_scan(found.folder) for found in stored if found is not None),
+        events=tuple(event for outcome in outcomes for event in outcome.events),
     )
 
 
-def _leading_to(scan: Stage, graph: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The stages that the scan needs, those that refuse a model or its shapes first, and itself, last."""
-    by_name = {stage.name: stage for stage in graph}
-    needed = {"check", "inspect", *scan.inputs.values()}
+def _scans(recipe: Recipe, machine: Machine, graph: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The scans of a run of the recipe; of one that asks for none the one that it would have."""
+    scans = tuple(stage for stage in graph if stage.kind == SCAN)
+    own = scan_stage(recipe, machine)
+    if not scans and own is None:
+        raise RecipeError(
+            "it quantizes nothing, so there is nothing to scan",
+            where="artifacts",
+            hint="Ask for an artifact of a quantized format, such as `format: awq`; ONNX artifacts in INT8 "
+            "are scanned where the recipe has a section `sensitivity`.",
+        )
+    return scans or tuple(stage for stage in (own,) if stage is not None)
+
+
+def _leading_to(scans: tuple[Stage, ...], graph: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages that the scans need, those that refuse a model or its shapes first, and the scans, last."""
+    needed = {"check", "inspect", *(name for scan in scans for name in scan.inputs.values())}
     for stage in reversed(graph):
         if stage.name in needed:
             needed |= set(stage.inputs.values())
-    return (*(by_name[stage.name] for stage in graph if stage.name in needed and stage.name != SCAN), scan)
+    return (*(stage for stage in graph if stage.name in needed and stage.kind != SCAN), *scans)

@@ -34,7 +34,7 @@ from quantflow.recipe.onnx import BY_BLOCK, LOSSLESS, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
-from quantflow.release.artifact_check import artifact_digest
+from quantflow.release.artifact_check import PROVENANCE, artifact_digest
 from quantflow.remedies.record import load_remedy_record
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.report.redaction import redact
@@ -173,7 +173,7 @@ def _artifact(
         scheme=_scheme(artifact, assembly),
         kept_units=assembly.kept_units if assembly else (),
         bytes=assembly.bytes if assembly else None,
-        digest=artifact_digest(assembly.folder) if assembly else None,
+        digest=_digest(assembly) if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
@@ -189,17 +189,25 @@ def _artifact(
 
 def _sensitivity(recipe: Recipe, artifact: Artifact, outcomes: Outcomes) -> ScanRecord | None:
     """The scan's scores in the precisions that an artifact may give its units."""
+    if isinstance(artifact, OnnxArtifact):
+        own = _stored(f"{SCAN}:{artifact.name}", outcomes)
+        return load_scan(own.folder) if own else None
     scanned = _stored(SCAN, outcomes)
     if scanned is None or not is_quantized_here(artifact) or assigning(recipe, artifact) is None:
         return None
-    record, own = load_scan(scanned.folder), scheme_of(artifact).id
-    return record.model_copy(update={"precisions": (own,), "scores": record.of(own)})
+    record, scheme = load_scan(scanned.folder), scheme_of(artifact).id
+    return record.model_copy(update={"precisions": (scheme,), "scores": record.of(scheme)})
 
 
 def _assignment(artifact: str, outcomes: Outcomes) -> AssignmentRecord | None:
     """The search's, else that of the policy."""
     stored = _stored(f"search:{artifact}", outcomes) or _stored(f"assign:{artifact}", outcomes)
     return load_assignment(stored.folder) if stored else None
+
+
+def _digest(assembly: Assembly) -> str | None:
+    """Digest of an artifact's bytes; None of an import that has no quantflow.json."""
+    return artifact_digest(assembly.folder) if (assembly.folder / PROVENANCE).is_file() else None
 
 
 def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:

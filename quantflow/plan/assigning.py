@@ -1,5 +1,6 @@
 """What assigning precisions and searching take: candidates written, read back and measured."""
 
+from quantflow.formats.onnx.params import OnnxAssembleParams
 from quantflow.measure.params import MeasureParams
 from quantflow.plan.files import artifact_bytes, assemble_cost
 from quantflow.plan.measuring import measure_cost, on_selection
@@ -20,6 +21,8 @@ def search_cost(params: SearchParams, shape: ModelShape, text: TextSize) -> Cost
 
 
 def _candidates(choosing: Choosing, shape: ModelShape, text: TextSize, count: int) -> Cost:
+    if isinstance(choosing.assemble, OnnxAssembleParams):
+        return Cost(unknown="what trying graphs in ONNX Runtime takes has not been counted")
     measuring = MeasureParams(device=choosing.device, batch_tokens=choosing.batch_tokens)
     written = assemble_cost(choosing.assemble, shape)
     measured = measure_cost(measuring, shape, on_selection(text))

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from quantflow.recipe.section import Name, Section
+from quantflow.recipe.sensitivity import Assigning
 
 BY_BLOCK = ("w8-block", "w4-block")
 LOSSLESS = ("fp32", "fp16")
@@ -61,6 +62,11 @@ class OnnxArtifact(Section):
         "floating point, units in `keep` counted in: outlier channels go apart within it. An input in two "
         "INT8 products counts a quarter of its unit. Default: 0.1.",
     )
+    sensitivity: Assigning | None = Field(
+        default=None,
+        description="For w8a8, and w8 with `remedy`: how units of this artifact are chosen to be spared, in "
+        "place of all that the recipe's own `sensitivity` says of that. Default: null, the recipe's.",
+    )
     reduce_range: bool = Field(
         default=False,
         description="For w8a8 with `remedy`: whether weights keep to the codes -64 to 64, so that nothing "
@@ -73,6 +79,11 @@ class OnnxArtifact(Section):
         """Bits per weight of what is quantized; 16 where nothing is."""
         return _BITS.get(self.scheme, 8)
 
+    @property
+    def has_codes(self) -> bool:
+        """Whether INT8 values of its own are made for it, which can be scanned and spared unit by unit."""
+        return self.scheme == "w8a8" or (self.scheme == "w8" and self.remedy)
+
     @model_validator(mode="after")
     def _without_idle_keys(self) -> Self:
         """Refuse keys that the scheme does not look at: who sets them expects something of them."""
@@ -81,6 +92,7 @@ class OnnxArtifact(Section):
             "block_size": self.scheme not in BY_BLOCK or self.codes_from is not None,
             "codes_from": self.scheme != "w4-block",
             "remedy": self.scheme not in PER_CHANNEL,
+            "sensitivity": not self.has_codes,
             "max_floating": self.scheme not in PER_CHANNEL or not self.remedy,
             "reduce_range": self.scheme != "w8a8" or not self.remedy,
         }

@@ -82,8 +82,8 @@ def choose(scores: Scores, sizes: Sizes, budget: float, rule: Rule) -> dict[str,
     return chosen
 
 
-def fixed(scores: Scores, sizes: Sizes, budget: float, wanted: Option) -> dict[str, Option]:
-    """One rule for all units: an option, with as many channels less as the budget takes.
+def fixed(scores: Scores, sizes: Sizes, budget: float, wanted: Mapping[str, Option]) -> dict[str, Option]:
+    """A rule that looks at no score, with as many channels less as the budget takes.
 
     A unit that has not as many channels, or whose input cannot be smoothed, gets the nearest that it has.
 
@@ -91,20 +91,24 @@ def fixed(scores: Scores, sizes: Sizes, budget: float, wanted: Option) -> dict[s
         scores: Options that every unit has.
         sizes: As in `choose`.
         budget: As in `choose`.
-        wanted: The option.
+        wanted: Full name of a unit → the option that the rule gives it.
     """
     counts = sorted({option.channels for own in scores.values() for option in own}, reverse=True)
-    for count in (count for count in counts if count <= wanted.channels):
-        chosen = {unit: _nearest(own, wanted, count) for unit, own in scores.items()}
-        if sum(option.cost(*sizes[unit]) for unit, option in chosen.items()) <= budget:
-            return chosen
-    return {unit: _nearest(own, wanted, 0) for unit, own in scores.items()}
+    for twice in (True, False):
+        for count in counts:
+            chosen = {unit: _nearest(own, wanted[unit], count, twice=twice) for unit, own in scores.items()}
+            if sum(option.cost(*sizes[unit]) for unit, option in chosen.items()) <= budget:
+                return chosen
+    return {unit: _nearest(own, wanted[unit], 0, twice=False) for unit, own in scores.items()}
 
 
-def _nearest(own: Mapping[Option, float], wanted: Option, channels: int) -> Option:
+def _nearest(own: Mapping[Option, float], wanted: Option, most: int, *, twice: bool) -> Option:
+    """What a unit has that is nearest to an option, with so many channels at most, in two products or one."""
+    if wanted.twice and twice and wanted in own:
+        return wanted
     exponents = {option.exponent for option in own}
     exponent = wanted.exponent if wanted.exponent in exponents else 0.0
-    count = max(option.channels for option in own if option.channels <= channels)
+    count = max(option.channels for option in own if option.channels <= min(wanted.channels, most))
     return Option(exponent, count, wanted.range)
 
 

@@ -52,7 +52,7 @@ def run(params: AssignParams, inputs: Mapping[str, Path], output: Path, reporter
         DataError: There is no selection text.
     """
     bench = Bench.of(params.choosing, inputs)
-    free = find_free(params.choosing, bench.model, inputs["scan"])
+    free = find_free(params.choosing, bench.maker, inputs["scan"])
     parts = {name: PartReporter(reporter, name) for name in (PLAIN, "mix")}
     folders = {name: part.progress_folder / WRITTEN_FOLDER for name, part in parts.items()}
     plain_assembly = written(bench, free.kept, folders[PLAIN], parts[PLAIN])

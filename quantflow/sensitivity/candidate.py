@@ -10,51 +10,43 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantflow.data.documents import load_documents
-from quantflow.formats.assembly import ARTIFACT_FOLDER, Assembly, load_assembly
-from quantflow.formats.making import Ingredients, write_artifact
-from quantflow.measure.beside import Beside, samples_beside
+from quantflow.data.windows import Windows
+from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.measure.evaluation import load_scored
 from quantflow.measure.measurement import Samples, load_samples, save_measurement
 from quantflow.measure.summary import summarize
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
 from quantflow.sensitivity.choosing import Choosing
+from quantflow.sensitivity.making import Maker, maker_of
 
 MEASURED_FOLDER = "measured"
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What candidates of one artifact are made of and held against.
+    """What candidates of one artifact are made by and held against.
 
     Attributes:
-        choosing: The artifact.
-        model: What it is made of.
-        beside: The lossless model on the selection windows.
+        maker: Writes and measures them.
+        windows: The selection windows.
         slices: Slice of each document.
     """
 
-    choosing: Choosing
-    model: Ingredients
-    beside: Beside
+    maker: Maker
+    windows: Windows
     slices: tuple[str, ...]
 
     @classmethod
     def of(cls, choosing: Choosing, inputs: Mapping[str, Path]) -> "Bench":
-        """From the finished outputs of `source`, `data`, `codes` and, on selection windows, `baseline`.
+        """From the finished outputs of `source`, `data`, `codes` and what else a maker needs.
 
         Raises:
             DataError: There is no selection text to measure on.
         """
-        model = Ingredients.of(inputs)
-        beside = Beside(
-            source=model.checkpoint.folder,
-            baseline=inputs["baseline"],
-            windows=load_scored(inputs["data"], "selection"),
-            device=choosing.device,
-            batch_tokens=choosing.batch_tokens,
-        )
-        return cls(choosing, model, beside, tuple(doc.slice for doc in load_documents(inputs["data"])))
+        windows = load_scored(inputs["data"], "selection")
+        slices = tuple(document.slice for document in load_documents(inputs["data"]))
+        return cls(maker_of(choosing, inputs, windows), windows, slices)
 
 
 @dataclass(frozen=True)
@@ -89,7 +81,7 @@ def written(bench: Bench, kept: frozenset[str], folder: Path, reporter: Reporter
         partial = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        write_artifact(bench.choosing.assemble, bench.model, kept, partial, reporter)
+        bench.maker.write(kept, partial, reporter)
         partial.rename(folder)
     return load_assembly(folder)
 
@@ -106,7 +98,7 @@ def measured(bench: Bench, folder: Path, part: PartReporter, what: str) -> Sampl
     output = part.progress_folder / MEASURED_FOLDER
     if not output.exists():
         running = PartReporter(part, "running")
-        samples, runtime = samples_beside(bench.beside, folder / ARTIFACT_FOLDER, running, what)
+        samples, runtime = bench.maker.measure(folder, running, what)
         partial = output.with_name(f"{output.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()

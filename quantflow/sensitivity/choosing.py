@@ -4,8 +4,10 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
+from quantflow.formats.onnx.params import OnnxAssembleParams
 from quantflow.formats.params import AssembleParams
 from quantflow.gate.params import GateParams
+from quantflow.measure.onnx_params import OnnxMeasureParams
 from quantflow.pipeline.stage import StageParams
 
 
@@ -14,13 +16,15 @@ class Choosing(StageParams):
 
     Attributes:
         assemble: How it is written; its `keep` has the recipe's, too.
+        graph: How a graph is measured; None for what is measured in torch.
         force: Names or patterns of units that are quantized whatever they cost.
         ladder: Ids of the schemes that a unit may have, the artifact's own first.
         device: `cpu` or `cuda`.
         batch_tokens: As in the baseline's parameters.
     """
 
-    assemble: AssembleParams
+    assemble: AssembleParams | OnnxAssembleParams
+    graph: OnnxMeasureParams | None = None
     force: tuple[str, ...] = ()
     ladder: tuple[str, ...]
     device: str
@@ -54,9 +58,11 @@ class SearchParams(StageParams):
 
     Attributes:
         choosing: See there.
-        gate: The gate's margins of what is judged on samples; speed and memory are left out.
+        gate: The gate's margins of what is judged on samples; what takes more is left out.
         max_spared: Largest share of the weights that may be spared.
-        max_rounds: Most candidates beside the one with nothing spared.
+        max_rounds: Most candidates beside the first one.
+        remedied: Whether `codes` are other ones than those of the artifact with nothing spared: they are
+            tried by themselves before anything is spared.
         time_limit: Seconds after which no further round is begun; None is no limit.
     """
 
@@ -64,4 +70,5 @@ class SearchParams(StageParams):
     gate: GateParams
     max_spared: float
     max_rounds: PositiveInt
+    remedied: bool = False
     time_limit: float | None = None

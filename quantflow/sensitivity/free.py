@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantflow.formats.making import Ingredients
-from quantflow.model.units import FORCE_KEY, kept_units, named_units, require_disjoint
+from quantflow.model.units import FORCE_KEY, named_units, require_disjoint
 from quantflow.sensitivity.assign import Choice, chosen_rungs
 from quantflow.sensitivity.choosing import Choosing
 from quantflow.sensitivity.kept import Precisions
 from quantflow.sensitivity.ladder import UnitLadder, fixed, ladders
+from quantflow.sensitivity.making import Maker
 from quantflow.sensitivity.record import load_scan
 
 
@@ -20,7 +20,7 @@ class Free:
         units: The units' ladders, in the order of the model; one rung alone where the recipe forces a unit.
         kept: Units that the recipe keeps.
         forced: Units that the recipe forces.
-        source: The last rung, the source's 16-bit dtype.
+        source: The last rung: what units that stay as they are are stored in.
     """
 
     units: tuple[UnitLadder, ...]
@@ -44,21 +44,20 @@ class Free:
         return Precisions(self.source, dict.fromkeys(sorted(self.kept), self.source) | chosen)
 
 
-def find_free(choosing: Choosing, model: Ingredients, scan: Path) -> Free:
+def find_free(choosing: Choosing, maker: Maker, scan: Path) -> Free:
     """Look up what a recipe's patterns mean, and the scan's scores of all other units.
 
     Args:
         choosing: The artifact.
-        model: What it is made of.
+        maker: Writes it.
         scan: Output of the scan stage.
 
     Raises:
         RecipeError: A pattern means no unit, or a unit is both kept and forced.
         QuantizationError: A score is missing or no finite number.
     """
-    kept = kept_units(choosing.assemble.keep, model.family, model.blocks)
-    forced = named_units(choosing.force, model.family, model.blocks, FORCE_KEY)
+    kept, source = maker.kept(), maker.source
+    forced = named_units(choosing.force, maker.family, maker.blocks, FORCE_KEY)
     require_disjoint(kept, forced, FORCE_KEY)
-    source = model.checkpoint.half_dtype
     units = [unit for unit in ladders(load_scan(scan), choosing.ladder, source) if unit.unit not in kept]
     return Free(fixed(units, quantized=forced), kept, forced, source)

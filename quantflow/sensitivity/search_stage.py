@@ -117,7 +117,7 @@ class _Search:
     @classmethod
     def of(cls, params: SearchParams, inputs: Mapping[str, Path], reporter: Reporter) -> "_Search":
         bench = Bench.of(params.choosing, inputs)
-        free = find_free(params.choosing, bench.model, inputs["scan"])
+        free = find_free(params.choosing, bench.maker, inputs["scan"])
         plain = load_assembly(inputs[ASSIGNMENT] / WRITTEN_FOLDER)
         points = frontier(free.units, spared_limit(free.weights, params.max_spared))
         return cls(
@@ -128,7 +128,7 @@ class _Search:
             sizes=Sizes(free.weights, other_bytes(free.units, plain.weight_bytes)),
             points=points,
             further=len(points) < len(frontier(free.units)),
-            judge=Judge.of(params.gate, inputs, bench.beside.windows),
+            judge=Judge.of(params.gate, inputs, bench.windows),
             reporter=reporter,
         )
 
@@ -159,6 +159,8 @@ class _Search:
             return None, 0
         if rounds[-1].holds:
             return "holds", 0
+        if len(rounds) == 1 and self.params.remedied:
+            return None, 0
         point = next_point(self.points, rounds[-1].point, rounds[-1].strain)
         if point is None:
             return "max_spared" if self.further else "nothing_left", 0

@@ -70,7 +70,7 @@ def test_before_the_first_run_every_stage_was_never_run_and_is_estimated(
     write_recipe(tmp_path, tiny_llama)
     planned = plan(tmp_path)
     assert set(reasons(planned).values()) == {"never run"}
-    assert len(planned.to_run) == 10
+    assert len(planned.to_run) == 11
     for stage in planned.stages:
         assert stage.seconds is not None, stage.name
         assert stage.memory is not None
@@ -102,7 +102,7 @@ def test_a_changed_parameter_is_the_reason_where_it_counts_and_its_stage_further
         "noise": "input data; input baseline",
         "yardstick:int4": "input data; input baseline",
         "measure:int4": "input data; input baseline; input assemble:int4",
-        "gate:int4": "input data; input baseline; input measure:int4; input noise",
+        "gate:int4": "input data; input baseline; input measure:int4; input noise; input assemble:int4",
     }
 
 
@@ -250,7 +250,7 @@ def test_a_folder_that_may_only_be_read_can_be_planned_in(tmp_path: Path, tiny_l
     path = write_recipe(tmp_path / "recipe", tiny_llama)
     (tmp_path / "here").write_text("no folder, so nothing can be made in it")
     planned = make_plan(load_recipe(path), folder=tmp_path / "here")
-    assert len(planned.to_run) == 10
+    assert len(planned.to_run) == 11
 
 
 @pytest.mark.parametrize("kind", sorted(FAMILIES))
@@ -259,7 +259,7 @@ def test_every_listed_family_is_planned(kind: str, tmp_path: Path) -> None:
     tiny_tokenizer().save_pretrained(model)
     write_recipe(tmp_path, model, letters=40)
     planned = plan(tmp_path)
-    assert len(planned.to_run) == 10
+    assert len(planned.to_run) == 11
     assert all(stage.seconds is not None for stage in planned.to_run)
 
 
@@ -279,7 +279,7 @@ def test_planning_imports_neither_torch_nor_transformers(again: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, str(again)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stdout.split() == ["7", "False"], done.stderr
+    assert done.stdout.split() == ["8", "False"], done.stderr
 
 
 def test_stored_stages_teach_how_much_longer_their_kind_takes(finished: Path) -> None:

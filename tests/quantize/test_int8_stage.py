@@ -145,7 +145,7 @@ def test_the_sample_is_of_tokens_from_all_over_the_text() -> None:
 def test_grams_are_not_summed_up_for_int8_alone(
     inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(*args: Any) -> Any:
+    def never(*args: Any, **options: Any) -> Any:
         raise AssertionError
 
     monkeypatch.setattr("quantflow.calibrate.stream.InputCollector", never)

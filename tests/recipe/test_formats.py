@@ -26,7 +26,7 @@ def test_formats_can_stand_beside_each_other(load: Load) -> None:
             "{name: a, format: gguf}",
             "r.yaml:8",
             "format: `gguf` is not allowed",
-            "Allowed: `awq`, `gptq`, `hf`, `onnx`, `import`.",
+            "Allowed: `awq`, `gptq`, `hf`, `import`, `onnx`.",
         ),
         (
             "{name: a, format: 5}",

@@ -38,6 +38,8 @@ def recipe_of(folder: Path, *artifacts: str, gate: str = "") -> Recipe:
         ("{name: a, format: onnx, scheme: w8, block_size: 64}", "it does nothing with scheme w8"),
         ("{name: a, format: onnx, scheme: fp32, keep: [lm_head]}", "it does nothing with scheme fp32"),
         ("{name: a, format: onnx, scheme: w8, codes_from: b}", "it does nothing with scheme w8"),
+        ("{name: a, format: onnx, scheme: w8, reduce_range: true}", "it does nothing with scheme w8"),
+        ("{name: a, format: onnx, scheme: w8a8, remedy: false, max_floating: 0.2}", "with remedy: false"),
         ("{name: a, format: onnx, scheme: w4-block, block_size: 16}", "`16` is not allowed"),
         ("{name: a, format: onnx, scheme: w4-block, codes_from: b}", "b is no artifact of this recipe"),
         ("{name: a, format: onnx, scheme: w4-block, codes_from: a}", "its format is onnx"),
@@ -73,7 +75,14 @@ def test_an_onnx_artifact_is_measured_beside_its_own_baseline_and_always_timed(t
     assert stages["measure:a"].inputs["baseline"] == "baseline:onnx"
     assert stages["gate:a"].inputs["baseline"] == "baseline:onnx"
     assert stages["speed:a"].again
-    assert "quantize" not in stages
+    assert stages["assemble:a"].inputs["values"] == "remedy:a"
+
+
+def test_weights_as_they_come_need_no_calibration(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, "{name: a, format: onnx, scheme: w8, remedy: false}")
+    names = [stage.name for stage in build_graph(recipe, CPU, DigestCache(tmp_path / "digests"))]
+    assert "quantize" not in names
+    assert "remedy:a" not in names
 
 
 def test_one_quantization_serves_both_runtimes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ WIDTHS = {
     "llama8b_gptq": (4096, 14336),
     "qwen2.5-7b_awq": (3584, 18944),
     "quickstart": (576, 1536),
+    "quickstart_int8": (576, 1536),
     "nightly": (576, 1536),
     "qwen2.5-7b_int8_onnx": (3584, 18944),
 }

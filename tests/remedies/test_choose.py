@@ -58,15 +58,24 @@ def test_a_budget_below_zero_leaves_nothing_apart() -> None:
 
 
 def test_one_rule_for_all_has_as_many_channels_as_the_budget_takes() -> None:
-    wanted = Option(channels=2)
-    assert fixed(SCORES, SIZES, 220, wanted) == dict.fromkeys(SCORES, wanted)
+    wanted = dict.fromkeys(SCORES, Option(channels=2))
+    assert fixed(SCORES, SIZES, 220, wanted) == wanted
     assert fixed(SCORES, SIZES, 219, wanted) == dict.fromkeys(SCORES, Option(channels=1))
     assert fixed(SCORES, SIZES, -1, wanted) == dict.fromkeys(SCORES, Option())
 
 
 def test_one_rule_for_all_smooths_what_can_be_smoothed() -> None:
-    chosen = fixed(SCORES, SIZES, 0, Option(exponent=0.5))
-    assert chosen == {"wide": Option(0.5), "narrow": Option()}
+    wanted = dict.fromkeys(SCORES, Option(exponent=0.5))
+    assert fixed(SCORES, SIZES, 0, wanted) == {"wide": Option(0.5), "narrow": Option()}
+
+
+def test_a_rule_gives_up_two_products_where_the_budget_does_not_take_them() -> None:
+    twice = Option(twice=True)
+    scores = {unit: {**own, twice: 0.1} for unit, own in SCORES.items()}
+    wanted = {"wide": twice, "narrow": Option(channels=2)}
+    assert fixed(scores, SIZES, 220, wanted) == wanted
+    assert fixed(scores, SIZES, 219, wanted) == {"wide": twice, "narrow": Option(channels=1)}
+    assert fixed(scores, SIZES, 199, wanted) == {"wide": Option(), "narrow": Option(channels=2)}
 
 
 def test_two_products_cost_a_quarter_of_the_unit_in_floating_point() -> None:

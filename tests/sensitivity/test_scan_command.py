@@ -18,7 +18,8 @@ from tests.tiny_run import write_recipe
 def scanned(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> tuple[Path, ScanRecord]:
     folder = tmp_path_factory.mktemp("scan-run")
     recipe = load_recipe(write_recipe(folder, tiny_llama))
-    return folder, scan_recipe(recipe, folder=folder).record
+    (record,) = scan_recipe(recipe, folder=folder).records
+    return folder, record
 
 
 def test_a_recipe_is_scanned_in_the_schemes_of_its_artifacts_and_none_is_written(
@@ -43,7 +44,7 @@ def test_a_second_scan_is_answered_from_the_store(
         raise AssertionError("it was computed again")
 
     monkeypatch.setattr("quantflow.sensitivity.scan.run", forbidden)
-    assert scan_recipe(load_recipe(folder / "tiny.yaml"), folder=folder).record == record
+    assert scan_recipe(load_recipe(folder / "tiny.yaml"), folder=folder).records == (record,)
 
 
 def test_a_recipe_that_quantizes_nothing_is_refused(tmp_path: Path, tiny_llama: Path) -> None:
@@ -84,3 +85,13 @@ def test_a_single_calibration_window_is_refused_before_anything_is_computed(
     with pytest.raises(RecipeError, match="fewer than two calibration windows"):
         scan_recipe(recipe, folder=tmp_path)
     assert not list((tmp_path / ".quantflow" / "store").glob("*/*/manifest.json"))
+
+
+def test_a_recipe_that_asks_for_a_scan_gets_the_one_of_its_run(
+    scanned: tuple[Path, ScanRecord], tmp_path: Path, tiny_llama: Path
+) -> None:
+    folder, record = scanned
+    own = load_recipe(folder / "tiny.yaml", ("sensitivity={method: fisher, tokens: 128}",))
+    (other,) = scan_recipe(own, folder=folder).records
+    assert other.method == "fisher"
+    assert other.tokens == 128 < record.tokens

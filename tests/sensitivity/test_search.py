@@ -53,7 +53,7 @@ class Simulated:
         open_artifact(folder / ARTIFACT_FOLDER)  # whole and readable
         self.seen.append(kept)
         kl = math.fsum(cost for name, cost in COSTS.items() if name not in kept)
-        lossless = load_samples(bench.beside.baseline)
+        lossless = load_samples(bench.maker.beside.baseline)
         values = kl * self.factor.get(len(kept), 1.0) + self.room * np.where(lossless.document % 2, 1.0, -1.0)
         samples = replace(lossless, kl=values, top1=np.ones(values.size, dtype=np.bool_))
         output = part.progress_folder / "measured"

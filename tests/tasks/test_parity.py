@@ -74,7 +74,7 @@ def task_of(folder: Path, name: str) -> dict[str, Any]:
     }
     read: dict[str, Any] = {
         "output_type": "loglikelihood",
-        "doc_to_target": "{{answer}}",
+        "doc_to_target": "{{' ' + answer}}",
         "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
     }
     return {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from quantflow.errors import ArtifactError, QuantizationError
-from quantflow.formats.assembly import ARTIFACT_FOLDER, Assembly, save_assembly
+from quantflow.formats.assembly import ARTIFACT_FOLDER, WRITTEN_FOLDER, Assembly, pass_on, save_assembly
 from quantflow.formats.codes_reader import CodesReader
 from quantflow.formats.folder import folder_bytes, write_provenance
 from quantflow.formats.onnx.base import BaseGraph, load_base
@@ -39,6 +39,7 @@ from quantflow.model.weights import SafetensorsReader, WeightReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.storage import of_storage
 from quantflow.quantize.params import int8_scheme
+from quantflow.sensitivity.kept import ASSIGNMENT
 from quantflow.source.checkpoint import load_checkpoint
 
 WHAT = {
@@ -59,7 +60,8 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
     Args:
         params: Scheme, kept units and session options.
         inputs: Finished outputs of `source` and `base`; of `codes`, the assemble stage of the artifact whose
-            codes are taken, or of `values`, the stage that made INT8 values, where there is one.
+            codes are taken, or of `values`, the stage that made INT8 values, where there is one; of
+            `assignment`, the stage that chose which units to keep and wrote the artifact, where one did.
         output: Folder to write to.
         reporter: Receives progress.
 
@@ -67,6 +69,9 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
         QuantizationError: The graph or given codes do not suit the scheme.
         ArtifactError: The graph, or the artifact that codes are from, cannot be read.
     """
+    if ASSIGNMENT in inputs:
+        pass_on(inputs[ASSIGNMENT] / WRITTEN_FOLDER, output)
+        return
     checkpoint, base = load_checkpoint(inputs["source"]), load_base(inputs["base"])
     family = family_at(checkpoint.folder, checkpoint.model_type)
     blocks = load_config(checkpoint.folder).num_hidden_layers
@@ -84,7 +89,7 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
             values = None
             if "values" in inputs:
                 method: Literal["w8a8", "int8"] = "w8a8" if params.scheme == "w8a8" else "int8"
-                values = Int8Values(inputs["values"], int8_scheme(method), family, blocks)
+                values = Int8Values(inputs["values"], int8_scheme(method), family, blocks, kept)
             plans = _plans(params, base, graph, kept, donor if values is None else values)
             planned, changed = plans, rewrite(graph, base.linears, plans, params.session.accuracy_level)
             folded = None

@@ -133,8 +133,8 @@ def write_graph(base: GraphFile, changed: Mapping[str, Source], folder: Path) ->
 
     Args:
         base: The other one, its `model` changed: its initializers are what is written.
-        changed: Constants whose values are not those of the base any more, or new → their values; all others
-            are copied.
+        changed: Constants whose values are not those of the base any more, or new → their values, written
+            once where several have the same source; all others are copied.
         folder: Where model.onnx and model.onnx.data are written.
 
     Raises:
@@ -142,9 +142,14 @@ def write_graph(base: GraphFile, changed: Mapping[str, Source], folder: Path) ->
         OSError: The disk does not take it.
     """
     data = folder / DATA_FILE
+    written: dict[Source, tuple[int, int]] = {}
     with data.open("xb") as file:
         for tensor in base.model.graph.initializer:
-            values = changed[tensor.name]() if tensor.name in changed else None
+            source = changed.get(tensor.name)
+            if source is not None and source in written:
+                _point(tensor, *written[source])
+                continue
+            values = source() if source is not None else None
             size = values.nbytes if values is not None else base.size(tensor.name)
             if size < SMALLEST_EXTERNAL:
                 raw = _raw(values) if values is not None else b"".join(base.chunks(tensor.name))
@@ -158,10 +163,9 @@ def write_graph(base: GraphFile, changed: Mapping[str, Source], folder: Path) ->
             else:
                 for piece in base.chunks(tensor.name):
                     file.write(piece)
-            _clear(tensor)
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-            for key, value in (("location", DATA_FILE), ("offset", begin), ("length", size)):
-                tensor.external_data.add(key=key, value=str(value))
+            _point(tensor, begin, size)
+            if source is not None:
+                written[source] = (begin, size)
         file.flush()
         os.fsync(file.fileno())
     (folder / GRAPH_FILE).write_bytes(base.model.SerializeToString(deterministic=True))
@@ -170,6 +174,14 @@ def write_graph(base: GraphFile, changed: Mapping[str, Source], folder: Path) ->
 def declare(name: str, dtype: int, shape: tuple[int, ...]) -> onnx.TensorProto:
     """A constant whose values come when it is written."""
     return onnx.TensorProto(name=name, data_type=dtype, dims=shape)
+
+
+def _point(tensor: onnx.TensorProto, begin: int, size: int) -> None:
+    """Let a constant lie in the file of tensors."""
+    _clear(tensor)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", DATA_FILE), ("offset", begin), ("length", size)):
+        tensor.external_data.add(key=key, value=str(value))
 
 
 def _copy(tensor: onnx.TensorProto) -> onnx.TensorProto:

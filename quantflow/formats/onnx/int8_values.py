@@ -1,10 +1,12 @@
 """INT8 values that a stage before chose, as the linears of a graph take them."""
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from quantflow.formats.onnx.folded import Folded
 from quantflow.model.families import Family
+from quantflow.model.units import HEAD
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize.folded_reader import FoldedReader
 from quantflow.quantize.int8 import Int8Linear
@@ -17,6 +19,8 @@ from quantflow.quantize.int8_block import (
 )
 from quantflow.quantize.params import Scheme
 
+WEIGHT = ".weight"
+
 
 class Int8Values:
     """The values of a model in one scheme; called with a linear's full name it reads those of that linear.
@@ -26,11 +30,27 @@ class Int8Values:
         scheme: Theirs.
         family: The model's.
         blocks: How many blocks the model has.
+        kept: Units that stay as they are although there may be values of them: what was folded for their
+            sake alone is undone, and their neighbours' values stay true.
     """
 
-    def __init__(self, folder: Path, scheme: Scheme, family: Family, blocks: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        scheme: Scheme,
+        family: Family,
+        blocks: int,
+        kept: frozenset[str] = frozenset(),
+    ) -> None:
         self._family = family
         self._files = [int8_file(folder, scheme.id, index) for index in (*range(blocks), None)]
+        self._head = self._files[-1] if HEAD in kept else None
+        self._undone = {
+            f"{family.block_name(index)}.{fold.into}{WEIGHT}"
+            for index in range(blocks)
+            for fold in family.folds
+            if f"{family.block_name(index)}.{fold.unit}" in kept
+        }
 
     @property
     def linears(self) -> frozenset[str]:
@@ -38,12 +58,18 @@ class Int8Values:
         return frozenset(self._file_of)
 
     def __call__(self, linear: str) -> Int8Linear:
-        """The values of a linear by its full name.
+        """The values of a linear by its full name; its rows without what was folded in for a kept unit.
 
         Raises:
             StoreError: They are not there or cannot be read.
         """
-        return load_int8_linear(self._file_of[linear], linear)
+        own, name = load_int8_linear(self._file_of[linear], linear), linear + WEIGHT
+        scale = load_int8_folds(self._file_of[linear]).get(name) if name in self._undone else None
+        if scale is None:
+            return own
+        return replace(
+            own, scales=own.scales * scale, floating_weight=own.floating_weight * scale.unsqueeze(1)
+        )
 
     def folded(self, source: Path) -> Folded:
         """What the values assume of the source's other tensors.
@@ -57,7 +83,9 @@ class Int8Values:
         reader = FoldedReader(source)
         reader.offset = self._family.norm_offset
         for file in self._files:
-            reader.fold(Int8Block({}, load_int8_folds(file)))
+            folds = load_int8_folds(file) if file != self._head else {}
+            kept = {name: scale for name, scale in folds.items() if name not in self._undone}
+            reader.fold(Int8Block({}, kept))
         return Folded(
             reader.folded,
             lambda name: reader.read(name).float(),

@@ -7,9 +7,13 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from quantflow.formats.onnx.constants import Constants, array
+from quantflow.formats.onnx.graph_file import Source
 from quantflow.formats.onnx.linears import GraphLinear
 from quantflow.formats.onnx.plans import Int8Plan
 from quantflow.quantize.int8 import InputRange
+
+AGAIN = "_again"
+"""In the names of constants that stand in the graph twice, and in its file once."""
 
 
 class Qdq:
@@ -22,6 +26,7 @@ class Qdq:
     def __init__(self, constants: Constants) -> None:
         self._add = constants.add
         self._rounded: dict[tuple[str, InputRange], str] = {}
+        self._sources: dict[str, tuple[Source, Source]] = {}
 
     def nodes(self, node: NodeProto, linear: GraphLinear, plan: Int8Plan) -> list[NodeProto]:
         """The nodes that compute what a float product did.
@@ -33,11 +38,10 @@ class Qdq:
         """
         source, output, stem = node.input[0], node.output[0], linear.stem
         nodes = self._inputs(source, stem, plan)
-        made = self._inputs_of(source, plan)
-        nodes.append(self._weight(linear, plan))
-        weight = nodes[-1].output[0]
         parts = []
-        for number, given in enumerate(made):
+        for number, given in enumerate(self._inputs_of(source, plan)):
+            nodes.append(self._weight(linear, plan, AGAIN * number))
+            weight = nodes[-1].output[0]
             parts.append(f"{stem}.part_{number}")
             name = node.name if not number else f"{node.name}/remainder"
             nodes.append(helper.make_node("MatMul", [given, weight], [parts[-1]], name=name))
@@ -68,15 +72,21 @@ class Qdq:
         ranges = [how for how in (plan.input, plan.remainder) if how is not None]
         return [self._rounded[source, how] for how in ranges] or [source]
 
-    def _weight(self, linear: GraphLinear, plan: Int8Plan) -> NodeProto:
-        stem, load, outputs = linear.stem, plan.load, linear.outputs
+    def _weight(self, linear: GraphLinear, plan: Int8Plan, mark: str) -> NodeProto:
+        """The node that dequantizes the weight, one for each product.
+
+        ONNX Runtime 1.32 does not load a graph in which two products would share a constant that it has to
+        shift to be unsigned.
+        """
+        stem, outputs = linear.stem, linear.outputs
         shape = (linear.inputs, outputs)
-        q = self._add(f"{stem}.quantized", TensorProto.INT8, shape, lambda: array(load().q.T))
-        scales = self._add(f"{stem}.scale", TensorProto.FLOAT, (outputs,), lambda: array(load().scales))
-        zeros = np.zeros(outputs, dtype=np.int8)
-        zero = self._add(f"{stem}.zero_point", TensorProto.INT8, (outputs,), lambda: zeros)
-        weight = f"{stem}.dequantized"
-        name = f"{stem}/DequantizeLinear"
+        codes, zeros = self._sources.setdefault(stem, (_codes(plan), _zeros(outputs)))
+        q = self._add(f"{stem}.quantized{mark}", TensorProto.INT8, shape, codes)
+        zero = self._add(f"{stem}.zero_point{mark}", TensorProto.INT8, (outputs,), zeros)
+        scales = f"{stem}.scale"
+        if not mark:
+            self._add(scales, TensorProto.FLOAT, (outputs,), lambda: array(plan.load().scales))
+        name, weight = f"{stem}/DequantizeLinear{mark}", f"{stem}.dequantized{mark}"
         return helper.make_node("DequantizeLinear", [q, scales, zero], [weight], name=name, axis=1)
 
     def _apart(self, source: str, output: str, linear: GraphLinear, plan: Int8Plan) -> list[NodeProto]:
@@ -117,6 +127,14 @@ class Qdq:
                 "DequantizeLinear", [codes, scale, zero], [rounded], name=f"{stem}/DequantizeLinear"
             ),
         ]
+
+
+def _codes(plan: Int8Plan) -> Source:
+    return lambda: array(plan.load().q.T)
+
+
+def _zeros(count: int) -> Source:
+    return lambda: np.zeros(count, dtype=np.int8)
 
 
 def _summed(parts: list[str], output: str, stem: str) -> list[NodeProto]:

@@ -162,7 +162,8 @@ def test_kept_units_stay_in_floating_point_and_are_counted(ground: Ground, tmp_p
 def test_four_bit_codes_of_an_awq_artifact_serve_both_runtimes(ground: Ground, tmp_path: Path) -> None:
     blocks = rounded_blocks(ground.model)
     awq = assembled(tmp_path / "awq", ground.model, blocks, "bfloat16", params=PARAMS)
-    onnx = ground.assembled(tmp_path / "onnx", params("w4-block"), codes=awq.folder.parent) / ARTIFACT_FOLDER
+    exact = OnnxAssembleParams(name="int4", scheme="w4-block", session=EXACT)
+    onnx = ground.assembled(tmp_path / "onnx", exact, codes=awq.folder.parent) / ARTIFACT_FOLDER
     from quantflow.formats.read import open_artifact
     from quantflow.model.decoder import StreamedDecoder
     from quantflow.model.forward import final_hidden

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 
 from quantflow.errors import ArtifactError
 from quantflow.formats.onnx.graph_file import GraphFile, declare, write_graph
@@ -37,6 +38,24 @@ def test_what_is_written_holds_changed_copied_and_new_tensors(tmp_path: Path) ->
     assert written.read("scalar") == 2.5
     assert written.initializers["scalar"].raw_data  # small ones stay where constants are folded
     onnx.checker.check_model(str(tmp_path / "written" / GRAPH_FILE))
+
+
+def test_constants_of_one_source_lie_in_the_file_once(tmp_path: Path) -> None:
+    graph = product_graph(tmp_path / "graph", random_weight(6, 64))
+    graph.model.graph.initializer.append(declare("one", onnx.TensorProto.INT8, (50, 100)))
+    graph.model.graph.initializer.append(declare("two", onnx.TensorProto.INT8, (50, 100)))
+    (tmp_path / "written").mkdir()
+    made = []
+
+    def values() -> NDArray[np.int8]:
+        made.append(1)
+        return np.ones((50, 100), dtype=np.int8)
+
+    write_graph(graph, {"one": values, "two": values}, tmp_path / "written")
+    written = GraphFile(tmp_path / "written" / GRAPH_FILE)
+    assert np.array_equal(written.read("one"), written.read("two"))
+    assert len(made) == 1
+    assert (tmp_path / "written" / DATA_FILE).stat().st_size < 2 * 4096 + 5000
 
 
 def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:
