@@ -24,8 +24,8 @@ def changed_report(**changes: object) -> Report:
 
 def test_differences_are_marked_by_word() -> None:
     left, right = marked("We sent it on Monday.", "We sent them on Tuesday.")
-    assert left == "We sent <mark>it</mark> on <mark>Monday</mark>."
-    assert right == "We sent <mark>them</mark> on <mark>Tuesday</mark>."
+    assert left == "We sent<mark> it</mark> on<mark> Monday</mark>."
+    assert right == "We sent<mark> them</mark> on<mark> Tuesday</mark>."
 
 
 def test_chinese_is_marked_by_sign() -> None:
