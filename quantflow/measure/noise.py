@@ -68,7 +68,7 @@ def spread_windows(windows: Windows, most: int) -> NDArray[np.int64]:
     """Some windows that have a scored position, evenly spread over all of them."""
     scored = np.flatnonzero(windows.scored_counts > 0)
     places = np.linspace(0, scored.size - 1, min(most, scored.size))
-    return scored[np.unique(places.round().astype(np.int64))]
+    return scored[np.unique(places.round().astype(np.int64))].astype(np.int64)
 
 
 def _part(windows: Windows, chosen: NDArray[np.int64]) -> tuple[Windows, NDArray[np.int64]]:

@@ -128,7 +128,8 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
             name=f"speed:{name}",
             function="quantflow.measure.onnx_speed:run",
             params=OnnxSpeedParams(
-                **measuring.model_dump(),
+                session=measuring.session,
+                instruction_set=measuring.instruction_set,
                 contexts=limits.contexts,
                 output_tokens=limits.output_tokens,
                 rounds=limits.rounds,

@@ -24,13 +24,14 @@ from quantflow.pipeline.part import PartReporter
 from quantflow.quantize.emulated import EmulatedDecoder
 from quantflow.quantize.int8_block import int8_file, save_int8_block
 from quantflow.quantize.params import RemedyParams
+from quantflow.quantize.stage import head_share
 from quantflow.remedies.choose import Rule, Scores, choose, fixed
 from quantflow.remedies.estimate import estimate
 from quantflow.remedies.gradients import final_rows
 from quantflow.remedies.model import RemediedModel
 from quantflow.remedies.options import Option
 from quantflow.remedies.record import RemedyRecord, RemedyTrial, UnitRemedy, save_remedy_record
-from quantflow.remedies.sizes import TRIAL_TOKENS
+from quantflow.remedies.sizes import EXPONENTS, TRIAL_TOKENS
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.text import ScanText, scan_text
 from quantflow.source.checkpoint import load_checkpoint
@@ -82,7 +83,6 @@ def run(params: RemedyParams, inputs: Mapping[str, Path], output: Path, reporter
     units = _write(model, chosen, scores, output)
     share = model.floating_share(chosen)
     _report_budget(model, share, reporter)
-    forwards = {"forward": 1.0, "forward again": 1.0, "backward": 1.0, "trials": float(len(trials))}
     save_remedy_record(
         output,
         RemedyRecord(
@@ -93,9 +93,21 @@ def run(params: RemedyParams, inputs: Mapping[str, Path], output: Path, reporter
             tokens=0 if text is None else text.tokens,
             trials=trials,
             units=units,
-            forwards=forwards if trials else {},
+            forwards=_forwards(decoder, len(trials)) if trials else {},
         ),
     )
+
+
+def _forwards(decoder: StreamedDecoder, trials: int) -> dict[str, float]:
+    """Whole forwards over the selection tokens; the options' products count as the layers they repeat."""
+    blocks = 1 - head_share(decoder)
+    return {
+        "forward": 1.0,
+        "forward again": blocks,
+        "backward": 1.0,
+        "options": (1 + len(EXPONENTS)) * blocks,
+        "trials": float(trials),
+    }
 
 
 @dataclass(frozen=True)
