@@ -11,8 +11,8 @@ from quantflow.report.text import visible
 COMPARED_LENGTH = 600
 """Letters of a text that are compared and shown; a page of a hundred pairs is rendered within a second."""
 
-# A word with the space before it. Chinese, Japanese and Korean are not written in words that spaces part: each
-# sign by itself.
+# A word with the space before it. Chinese, Japanese and Korean are not written in words that spaces part:
+# each sign by itself.
 _PIECE = re.compile(r"\s*(?:[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]|\w+|[^\w\s])|\s+")
 
 
@@ -26,7 +26,7 @@ def marked(before: str, after: str) -> tuple[Markup, Markup]:
     old, new = (_PIECE.findall(visible(text[:COMPARED_LENGTH])) for text in (before, after))
     same = _same_beginning(old, new)
     left, right = [Markup("{}").format("".join(old[:same]))], [Markup("{}").format("".join(new[:same]))]
-    # What difflib takes for too frequent to compare by keeps a text of one word repeated from costing minutes.
+    # difflib leaves out what is too frequent to compare by: a text of one word repeated would cost minutes.
     for kind, i, j, k, m in SequenceMatcher(None, old[same:], new[same:]).get_opcodes():
         for pieces, side in ((old[same + i : same + j], left), (new[same + k : same + m], right)):
             if pieces:
