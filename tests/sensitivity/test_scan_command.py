@@ -91,7 +91,7 @@ def test_a_recipe_that_asks_for_a_scan_gets_the_one_of_its_run(
     scanned: tuple[Path, ScanRecord], tmp_path: Path, tiny_llama: Path
 ) -> None:
     folder, record = scanned
-    own = load_recipe(folder / "tiny.yaml", ("sensitivity={method: fisher, tokens: 128}",))
+    own = load_recipe(folder / "tiny.yaml", ("sensitivity.method=fisher", "sensitivity.tokens=128"))
     (other,) = scan_recipe(own, folder=folder).records
     assert other.method == "fisher"
     assert other.tokens == 128 < record.tokens
