@@ -51,8 +51,13 @@ def check_artifact(folder: Path) -> CheckedArtifact:
     """
     provenance = _provenance(folder)
     expected: dict[str, str] = provenance["files"]
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    missing, unknown = sorted(expected.keys() - present), sorted(present - expected.keys() - BESIDE)
+    # What a linked folder holds is not listed, and a runtime would read it: the link itself is unknown then.
+    entries = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    present = {path.relative_to(folder).as_posix(): path.is_file() for path in entries}
+    missing = sorted(name for name in expected if not present.get(name))
+    unknown = sorted(
+        name for name, is_file in present.items() if name not in expected and not (is_file and name in BESIDE)
+    )
     if missing:
         raise ArtifactError(f"files are missing: {_few(missing)}", where=str(folder))
     if unknown:

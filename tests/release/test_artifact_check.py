@@ -31,6 +31,18 @@ def test_a_changed_a_missing_and_an_unknown_file_are_named(tmp_path: Path) -> No
         check_artifact(folder)
 
 
+def test_a_linked_folder_is_unknown_whatever_it_is_called(tmp_path: Path) -> None:
+    folder, elsewhere = written(tmp_path / "artifact", "weights"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "tool.jinja").write_text("another template")
+    for name in ("additional_chat_templates", "README.md"):
+        (folder / name).symlink_to(elsewhere, target_is_directory=True)
+        with pytest.raises(ArtifactError, match=f"does not vouch for: {name}"):
+            check_artifact(folder)
+        (folder / name).unlink()
+    check_artifact(folder)
+
+
 OUTSIDE = '{"files": {"../../etc/passwd": "0"}}'
 
 
