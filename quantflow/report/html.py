@@ -8,6 +8,7 @@ from quantflow.measure.speed_value import SPEED_METRICS
 from quantflow.report import figures
 from quantflow.report.advice import next_steps
 from quantflow.report.changes_lines import changed, flips_line, generation_line, pair_line, task_line
+from quantflow.report.charts.confidence import confidence_chart
 from quantflow.report.charts.frontier import frontier_chart
 from quantflow.report.charts.heat import heat_chart
 from quantflow.report.charts.interval import interval_chart
@@ -18,6 +19,7 @@ from quantflow.report.charts.tradeoff import tradeoff_chart
 from quantflow.report.charts.trend import trend_chart
 from quantflow.report.differences import marked
 from quantflow.report.lines import decision_line, kept_line, reading_line, scheme_line
+from quantflow.report.llama_rows import llama_rows
 from quantflow.report.measures import (
     show_change,
     show_margin,
@@ -34,6 +36,7 @@ from quantflow.report.wording import Language, load_wording
 
 SECTIONS = (
     "criteria",
+    "lossless",
     "cost",
     "sensitivity",
     "divergence",
@@ -63,6 +66,7 @@ GLOSSARY = (
     "inconclusive",
     "advisory",
     "floor",
+    "levels",
     "sets",
     "group",
     "unit",
@@ -104,6 +108,8 @@ def _sections(report: Report) -> list[str]:
     absent = set()
     if not any(artifact.sensitivity or artifact.assignment for artifact in report.artifacts):
         absent.add("sensitivity")
+    if not any(artifact.lossless for artifact in report.artifacts):
+        absent.add("lossless")
     if not any(map(changed, report.artifacts)):
         absent.add("changes")
     if trend_chart(report, load_wording(report.language)) is None:
@@ -132,6 +138,7 @@ def _template(language: Language) -> Template:
         kept_line,
         decision_line,
         trend_chart,
+        confidence_chart,
         assignment_line,
         scan_line,
         generation_line,
@@ -144,6 +151,7 @@ def _template(language: Language) -> Template:
         globals={
             **{function.__name__: partial(function, words=words) for function in worded},
             "changed": changed,
+            "llama_rows": llama_rows,
             "marked": marked,
             "SHOWN_PAIRS": SHOWN_PAIRS,
             "MOST_WHYS": MOST_WHYS,

@@ -2,9 +2,20 @@
 
 from enum import Enum, auto
 
+from quantflow.gate.level import LEVELS
 from quantflow.gate.result import EVERYTHING, CriterionResult
 from quantflow.measure.speed_value import SPEED_METRICS
-from quantflow.report.figures import count, margin, nats, percent, perplexity, seconds, signed_percent, size
+from quantflow.report.figures import (
+    NONE,
+    count,
+    margin,
+    nats,
+    percent,
+    perplexity,
+    seconds,
+    signed_percent,
+    size,
+)
 from quantflow.report.wording import Wording
 
 # More is better in these, so what is allowed lies above the margin.
@@ -15,6 +26,8 @@ BYTES = ("memory_bytes", "memory_ratio")
 # Shares of positions or prompts: the value is what was kept, the change what was lost.
 SHARES = ("top1_agreement", "identical_rate")
 COUNTS = ("differences", "units_fallen_back")
+LEVEL = "lossless_level"
+"""Metric of `gate.require`: 1 for L1, 4 for none of them."""
 AGAINST = "against"
 """Name of the criteria that are held against the artifact in service instead of the baseline."""
 # Criteria whose slice is the name of a task.
@@ -28,6 +41,7 @@ class Scale(Enum):
     BYTES = auto()
     SHARE = auto()
     COUNT = auto()
+    LEVEL = auto()
     PLAIN = auto()
     NATS = auto()
 
@@ -42,6 +56,8 @@ def scale_of(criterion: CriterionResult) -> Scale:
         return Scale.BYTES
     if criterion.metric in COUNTS:
         return Scale.COUNT
+    if criterion.metric == LEVEL:
+        return Scale.LEVEL
     return Scale.PLAIN if criterion.name == "custom" else Scale.NATS
 
 
@@ -57,6 +73,8 @@ def show_change(criterion: CriterionResult, value: float | None) -> str:
         return signed_percent(value)
     if scale is Scale.SHARE:
         return percent(value, decimals=2)
+    if scale is Scale.LEVEL:
+        return NONE
     if scale in (Scale.BYTES, Scale.COUNT):
         whole = None if value is None else round(value)
         return size(whole) if scale is Scale.BYTES else count(whole)
@@ -66,7 +84,7 @@ def show_change(criterion: CriterionResult, value: float | None) -> str:
 def show_margin(criterion: CriterionResult) -> str:
     """A criterion's margin, with as many digits as it was given with."""
     scale = scale_of(criterion)
-    if scale in (Scale.BYTES, Scale.COUNT):
+    if scale in (Scale.BYTES, Scale.COUNT, Scale.LEVEL):
         return show_change(criterion, criterion.margin)
     if scale is Scale.SHARE:
         return f"{100 * criterion.margin:.6g} %"
@@ -84,6 +102,8 @@ def show_value(criterion: CriterionResult, value: float | None, words: Wording) 
         return percent(value)
     if scale is Scale.COUNT:
         return count(round(value))
+    if scale is Scale.LEVEL:
+        return f"L{value:.0f}" if value <= len(LEVELS) else NONE
     if criterion.metric == "speedup_throughput":
         return words("unit.tokens_per_second", value=f"{value:,.4g}")
     return seconds(value) if criterion.metric in MORE_IS_BETTER else nats(value)
@@ -91,10 +111,14 @@ def show_value(criterion: CriterionResult, value: float | None, words: Wording) 
 
 def show_sample(criterion: CriterionResult, words: Wording) -> str:
     """What the evidence is made of: documents, groups of a task's items, rounds of timing, or one run."""
-    if criterion.name in ("memory", "census"):
+    if criterion.name == "memory":
         return words("sample.once")
+    if criterion.name == "census":
+        return words.counted("sample.units", criterion.n, count(criterion.n))
     if scale_of(criterion) is Scale.COUNT:
         return words("sample.aspects")
+    if scale_of(criterion) is Scale.LEVEL:
+        return NONE
     what = "rounds" if criterion.name == "speed" else "groups" if is_task(criterion) else "documents"
     return words.counted(f"sample.{what}", criterion.n_clusters, count(criterion.n_clusters))
 

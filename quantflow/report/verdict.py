@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.result import EVERYTHING, CriterionResult
 from quantflow.gate.verdict import Verdict
-from quantflow.report.measures import is_task, show_change, show_margin, show_metric, show_part, show_sample
+from quantflow.report.measures import (
+    LEVEL,
+    is_task,
+    show_change,
+    show_margin,
+    show_metric,
+    show_part,
+    show_sample,
+    show_value,
+)
 from quantflow.report.model import Report
 from quantflow.report.wording import Wording
 
@@ -67,6 +76,10 @@ def why(criterion: CriterionResult, words: Wording) -> str:
     name, limit = _name(criterion, words), show_margin(criterion)
     if criterion.delta is None:
         return words("why.unmeasured", name=name, margin=limit)
+    if criterion.metric == LEVEL:
+        return words(
+            f"why.level_{criterion.verdict}", name=name, level=show_value(criterion, criterion.value, words)
+        )
     delta = show_change(criterion, criterion.delta)
     if criterion.metric == _BOUND and criterion.verdict is not Verdict.FAIL:
         return words("why.bound", name=name, delta=delta, margin=limit)

@@ -145,7 +145,8 @@ DEFECTS: Mapping[str, Planted] = {
     "shards-swapped": Planted(weights(swapped(0, 3)), "perplexity"),
     "another-model": Planted(weights(another_model), "perplexity"),
     "rows-reversed": Planted(weights(rows_reversed), "kl"),
-    "norm-flattened": Planted(weights(lambda t: t["model.norm.weight"].fill_(1.0)), "perplexity"),
+    # Without its weights the last norm sharpens some predictions and flattens others: the loss need not move.
+    "norm-flattened": Planted(weights(lambda t: t["model.norm.weight"].fill_(1.0)), "kl"),
     "epsilon": Planted(settings("config.json", lambda c: c.update(rms_norm_eps=0.1)), "kl"),
     "text-ends-never": Planted(
         settings("generation_config.json", lambda c: c.update(eos_token_id=7)), "identity"

@@ -5,7 +5,7 @@ from quantflow.measure.measurement import Measurement
 from quantflow.tasks.value import Flip, TaskValue
 from tests.report.samples import measurement
 
-SECRET = "Jane Miller, 14 Elm Street, account 8812-33"
+SECRET = "Jane Miller, 14 Elm Street, account 77319-33"
 
 
 def pair(document: int, before: str, after: str) -> Pair:

@@ -24,8 +24,8 @@ def changed_report(**changes: object) -> Report:
 
 def test_differences_are_marked_by_word() -> None:
     left, right = marked("We sent it on Monday.", "We sent them on Tuesday.")
-    assert left == "We sent <mark>it</mark> on <mark>Monday</mark>."
-    assert right == "We sent <mark>them</mark> on <mark>Tuesday</mark>."
+    assert left == "We sent<mark> it</mark> on<mark> Monday</mark>."
+    assert right == "We sent<mark> them</mark> on<mark> Tuesday</mark>."
 
 
 def test_chinese_is_marked_by_sign() -> None:
@@ -68,7 +68,7 @@ def test_the_page_shows_outputs_side_by_side_and_flips() -> None:
 def test_a_task_s_criterion_says_how_many_items_flipped() -> None:
     judged = criterion("tasks", Verdict.FAIL, metric="exact_match", slice="reading")
     words = Page(render_html(changed_report(criteria=(judged,)))).words
-    assert "60 groups of items 12 lost, 5 gained" in words
+    assert "60 groups of items" in words and "12 lost, 5 gained" in words
 
 
 def test_a_run_without_outputs_or_tasks_has_no_such_section() -> None:
@@ -79,7 +79,7 @@ def test_a_run_without_outputs_or_tasks_has_no_such_section() -> None:
 def test_nothing_of_what_was_said_is_left_in_either_file(level: TextLevel) -> None:
     poorer = redact(changed_report(), level)
     for content in (report_json(poorer), render_html(poorer)):
-        for word in ("Jane", "Miller", "Elm", "8812", "invoice", "Thank", "March", "refund"):
+        for word in ("Jane", "Miller", "Elm", "77319", "invoice", "Thank", "March", "refund"):
             assert word not in content
     assert "reading/17" in report_json(poorer)
 

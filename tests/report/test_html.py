@@ -169,7 +169,7 @@ def test_every_drawing_is_described_in_words_or_hidden_from_screen_readers() -> 
     drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
     assert all(a.get("aria-hidden") == "true" or a.get("aria-label") for a in drawings)
     labels = [a["aria-label"] for a in drawings if a.get("class") == "fail"]
-    assert labels == ["change 0.2213, 90\xa0% interval 0.2001 to 0.2430, margin 0.15"]
+    assert labels == ["change 0.2213, 90\u00a0% interval 0.2001 to 0.2430, margin 0.15"]
 
 
 def test_the_criteria_show_value_change_interval_margin_and_sample_size() -> None:

@@ -30,7 +30,7 @@ def test_both_languages_fill_in_the_same_values(key: str) -> None:
 
 
 def test_every_chinese_text_is_chinese() -> None:
-    same = {"page.lang", "criteria.sample", "slices.kl"}
+    same = {"page.lang", "criteria.sample", "slices.kl", "llama.error"}
     untranslated = [
         key
         for key, text in ZH.texts.items()
@@ -43,7 +43,7 @@ def test_no_text_is_there_that_nothing_says() -> None:
     code = "".join(path.read_text() for path in REPORT.rglob("*") if path.suffix in (".py", ".j2"))
     named = set(re.findall(r'"([a-z_]+\.[a-z_.0-9]+)', code))
     # Keys put together from a beginning and a name of the program's.
-    beginnings = set(re.findall(r'"([a-z_]+\.[a-z_]*)(?:" ~|\{)', code)) | {"criterion.", "metric."}
+    beginnings = set(re.findall(r'"([a-z_]+\.[a-z_]*)(?:" ~|\{)', code)) | {"metric."}
     unsaid = [
         key
         for key in EN.texts

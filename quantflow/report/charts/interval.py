@@ -44,7 +44,7 @@ class IntervalChart:
 def interval_chart(criterion: CriterionResult, words: Wording) -> IntervalChart | None:
     """Lay out a criterion's change, interval and margin; None where there is nothing to draw."""
     delta, low, high = criterion.delta, criterion.ci_low, criterion.ci_high
-    if delta is None or scale_of(criterion) is Scale.COUNT:
+    if delta is None or scale_of(criterion) in (Scale.COUNT, Scale.LEVEL):
         return None
     shown = [0.0, delta, criterion.margin, *(end for end in (low, high) if end is not None)]
     sign = -1.0 if criterion.metric in MORE_IS_BETTER else 1.0
