@@ -1,6 +1,6 @@
 """What a recipe asks of an artifact beside its loss on text, judged from what stages have stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from quantflow.formats.assembly import artifact_folder
@@ -17,12 +17,15 @@ from quantflow.source.checkpoint import load_checkpoint
 from quantflow.tasks.record import load_tasks
 
 
-def asked_criteria(artifact: str, asked: Asked, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
+def asked_criteria(
+    artifact: str, asked: Asked, clusters: Sequence[int], inputs: Mapping[str, Path]
+) -> tuple[CriterionResult, ...]:
     """Judge it all; what was asked for and is missing is an error.
 
     Args:
         artifact: Name of the artifact.
         asked: Margins.
+        clusters: Document → what stands for it and its near duplicates, [documents].
         inputs: Finished outputs: `tasks-baseline` and `tasks`, `generation-baseline` and `generation`,
             `custom`, `source` and `assemble`, as far as they are asked for.
     """
@@ -35,11 +38,11 @@ def asked_criteria(artifact: str, asked: Asked, inputs: Mapping[str, Path]) -> t
         results += [task_criterion(artifact, m, before.get(m.task), after.get(m.task)) for m in asked.tasks]
     if asked.generation is not None:
         value = compare_generation(
-            load_generation(inputs["generation-baseline"]), load_generation(inputs["generation"])
+            load_generation(inputs["generation-baseline"]), load_generation(inputs["generation"]), clusters
         )
         judged = generation_criterion(artifact, asked.generation, value)
         results += [judged] if judged is not None else []
     if asked.custom:
         scores = load_custom(inputs["custom"])
-        results += [custom_criterion(artifact, m, scores.get(m.name)) for m in asked.custom]
+        results += [custom_criterion(artifact, m, scores.get(m.name), clusters) for m in asked.custom]
     return tuple(results)

@@ -36,12 +36,15 @@ class IdenticalOutputs(BaseModel):
     Attributes:
         identical: Outputs equal to the baseline's.
         n: Outputs compared.
+        documents: Documents that their prompts come from, near duplicates counted once; None where each has
+            one of its own. Outputs after prompts of one document are no independent evidence.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     identical: int
     n: int
+    documents: int | None = None
 
     @property
     def rate(self) -> float:
@@ -53,7 +56,9 @@ class IdenticalOutputs(BaseModel):
         """One-sided 95 % lower bound of the rate (Clopper & Pearson 1934)."""
         if self.identical == 0:
             return 0.0
-        return float(betaincinv(self.identical, self.n - self.identical + 1, 1 - ONE_SIDED_LEVEL))
+        independent = self.n if self.documents is None else min(self.documents, self.n)
+        identical = self.rate * independent
+        return float(betaincinv(identical, independent - identical + 1, 1 - ONE_SIDED_LEVEL))
 
 
 def identical_outputs(
@@ -68,7 +73,9 @@ def identical_outputs(
         return None, None
 
     def of(rate: float) -> IdenticalOutputs:
-        return IdenticalOutputs(identical=round(rate * value.prompts), n=value.prompts)
+        return IdenticalOutputs(
+            identical=round(rate * value.prompts), n=value.prompts, documents=value.documents
+        )
 
     return of(value.identical), None if value.noise_floor is None else of(value.noise_floor)
 
@@ -161,6 +168,7 @@ def _equal_logits(baseline: Samples, measured: Samples, noise: NoiseFloor | None
     if noise is None:
         return check(None, "The runtime's own noise was not measured.")
     change, kl = float(np.abs(measured.nll - baseline.nll).max()), float(measured.kl.max())
+    mean = float(measured.kl.mean())
     if not (math.isfinite(change) and math.isfinite(kl)):
         return check(False, "Its likelihoods are not finite numbers.")
     allowed = max(NOISE_ROOM * noise.nll_max, FLOAT32_ROOM), max(NOISE_ROOM * noise.kl_max, FLOAT32_ROOM)
@@ -168,6 +176,11 @@ def _equal_logits(baseline: Samples, measured: Samples, noise: NoiseFloor | None
         f"the largest change of a log-likelihood is {change:.2g} nats and the largest KL {kl:.2g}, where the "
         f"baseline's own noise allows {allowed[0]:.2g} and {allowed[1]:.2g}"
     )
+    # In bfloat16 the largest is that of a rare position: an artifact that is off by it everywhere is no copy.
+    mean_allowed = max(NOISE_ROOM * noise.kl_mean, FLOAT32_ROOM)
+    if mean > mean_allowed:
+        figures += f"; the mean KL is {mean:.2g}, where it allows {mean_allowed:.2g}"
+        return check(False, f"Its logits are not the baseline's: {figures}.")
     if change <= allowed[0] and kl <= allowed[1]:
         return check(True, f"Its logits are the baseline's within the runtime's own noise: {figures}.")
     return check(False, f"Its logits are not the baseline's: {figures}.")

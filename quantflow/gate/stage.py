@@ -74,15 +74,18 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     with reporter.track("judging criteria", 1) as advance:
         windows = load_windows(inputs["data"] / EVALUATION_FILE)
         documents = load_documents(inputs["data"])
+        clusters = independent_groups(documents)
         outputs = None
         if "generation" in inputs:
             outputs = compare_generation(
-                load_generation(inputs["generation-baseline"]), load_generation(inputs["generation"])
+                load_generation(inputs["generation-baseline"]),
+                load_generation(inputs["generation"]),
+                clusters.tolist(),
             )
         asked = Asked(
             document=scored_documents(windows),
             target=scored_targets(windows),
-            clusters=independent_groups(documents),
+            clusters=clusters,
             slices=[document.slice for document in documents],
             vocab_size=load_inspection(inputs["inspect"]).vocab_size,
         )
@@ -97,7 +100,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             others=(
                 *_served(params, inputs),
                 *_census(params, inputs),
-                *asked_criteria(params.artifact, params.asked, inputs),
+                *asked_criteria(params.artifact, params.asked, clusters.tolist(), inputs),
                 *against_criteria(params, asked.document, asked.target, asked.clusters, inputs),
             ),
         )

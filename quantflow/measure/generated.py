@@ -49,7 +49,7 @@ class GenerationValue(BaseModel):
 
     Attributes:
         prompts: How many.
-        documents: Documents they come from.
+        documents: Documents they come from, near duplicates counted once.
         identical: Share with identical tokens.
         ci_low: Lower end of its 90 % interval.
         ci_high: Upper end.
@@ -76,12 +76,15 @@ class GenerationValue(BaseModel):
     shown: tuple[Pair, ...]
 
 
-def compare_generation(baseline: GenerationRecord, measured: GenerationRecord) -> GenerationValue | None:
+def compare_generation(
+    baseline: GenerationRecord, measured: GenerationRecord, clusters: Sequence[int]
+) -> GenerationValue | None:
     """Put two models' texts side by side; None where they did not have the same prompts.
 
     Args:
         baseline: The lossless model's.
         measured: The artifact's.
+        clusters: Document → what stands for it and its near duplicates, [documents].
     """
     if [(s.document, s.prompt) for s in baseline.samples] != [
         (s.document, s.prompt) for s in measured.samples
@@ -89,7 +92,7 @@ def compare_generation(baseline: GenerationRecord, measured: GenerationRecord) -
         return None
     pairs = [_pair(b, m) for b, m in zip(baseline.samples, measured.samples, strict=True)]
     same = sum(pair.diverges_at is None for pair in pairs)
-    documents = len({pair.document for pair in pairs})
+    documents = len({int(clusters[pair.document]) for pair in pairs})
     low, high = wilson_interval(same / len(pairs), documents)
     differing = sorted(
         (pair for pair in pairs if pair.diverges_at is not None),

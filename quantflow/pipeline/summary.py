@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from quantflow.data.documents import load_accounting
+from quantflow.data.documents import load_accounting, load_documents
 from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.criteria import GateResult
 from quantflow.gate.divergence import load_divergence
-from quantflow.gate.stage import load_gate
+from quantflow.gate.stage import independent_groups, load_gate
 from quantflow.gate.tasks import pairing_problem
 from quantflow.gate.verdict import Verdict, combine, exit_code
 from quantflow.measure.generated import compare_generation
@@ -28,13 +28,13 @@ from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
 from quantflow.pipeline.scan_stage import SCAN
 from quantflow.pipeline.store import StoredObject
+from quantflow.pipeline.vouching import digest_of, not_vouched
 from quantflow.quantize.outcome import load_quantize_record, load_refine_record
 from quantflow.recipe.artifacts import Artifact, HfArtifact, ImportArtifact, is_quantized_here
 from quantflow.recipe.onnx import BY_BLOCK, LOSSLESS, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
-from quantflow.release.artifact_check import PROVENANCE, artifact_digest
 from quantflow.remedies.record import load_remedy_record
 from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
 from quantflow.report.redaction import redact
@@ -84,7 +84,11 @@ def build_report(
         artifacts=artifacts,
         baseline=_baseline(by_name),
         data=_data(by_name),
-        events=(*(event for outcome in outcomes for event in outcome.events), *noticed),
+        events=(
+            *(event for outcome in outcomes for event in outcome.events),
+            *noticed,
+            *not_vouched(artifacts, by_name),
+        ),
         provenance=provenance,
     )
     return redact(report, recipe.report.text or "full")
@@ -173,7 +177,7 @@ def _artifact(
         scheme=_scheme(artifact, assembly),
         kept_units=assembly.kept_units if assembly else (),
         bytes=assembly.bytes if assembly else None,
-        digest=_digest(assembly) if assembly else None,
+        digest=digest_of(assembly) if assembly else None,
         verdict=gate.verdict if gate else Verdict.ERROR,
         measurements=_measurements(artifact.name, outcomes),
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
@@ -203,11 +207,6 @@ def _assignment(artifact: str, outcomes: Outcomes) -> AssignmentRecord | None:
     """The search's, else that of the policy."""
     stored = _stored(f"search:{artifact}", outcomes) or _stored(f"assign:{artifact}", outcomes)
     return load_assignment(stored.folder) if stored else None
-
-
-def _digest(assembly: Assembly) -> str | None:
-    """Digest of an artifact's bytes; None of an import that has no quantflow.json."""
-    return artifact_digest(assembly.folder) if (assembly.folder / PROVENANCE).is_file() else None
 
 
 def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
@@ -240,8 +239,12 @@ def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
         added["tasks"] = {name: task_value(before[name], record) for name, record in paired.items()}
     said, base_said = _stored(f"generation:{artifact}", outcomes), _stored("generation", outcomes)
     if said is not None and base_said is not None:
+        data = outcomes["data"].stored
+        assert data is not None  # prompts are of its documents
         added["generation"] = compare_generation(
-            load_generation(base_said.folder), load_generation(said.folder)
+            load_generation(base_said.folder),
+            load_generation(said.folder),
+            independent_groups(load_documents(data.folder)).tolist(),
         )
     return added
 

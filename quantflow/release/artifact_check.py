@@ -43,6 +43,17 @@ def artifact_digest(folder: Path) -> str:
     return file_digest(folder / PROVENANCE)
 
 
+def vouched_digest(folder: Path) -> str | None:
+    """Digest of somebody else's artifact; None where no quantflow.json vouches for the bytes that lie there.
+
+    One that was copied beside other weights would let a report on those stand for the ones it was written of.
+    """
+    try:
+        return check_artifact(folder).digest
+    except ArtifactError:
+        return None
+
+
 def check_artifact(folder: Path) -> CheckedArtifact:
     """Read every file of an artifact and hold it to its checksum.
 
@@ -51,8 +62,13 @@ def check_artifact(folder: Path) -> CheckedArtifact:
     """
     provenance = _provenance(folder)
     expected: dict[str, str] = provenance["files"]
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    missing, unknown = sorted(expected.keys() - present), sorted(present - expected.keys() - BESIDE)
+    # What a linked folder holds is not listed, and a runtime would read it: the link itself is unknown then.
+    entries = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    present = {path.relative_to(folder).as_posix(): path.is_file() for path in entries}
+    missing = sorted(name for name in expected if not present.get(name))
+    unknown = sorted(
+        name for name, is_file in present.items() if name not in expected and not (is_file and name in BESIDE)
+    )
     if missing:
         raise ArtifactError(f"files are missing: {_few(missing)}", where=str(folder))
     if unknown:

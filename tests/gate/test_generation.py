@@ -30,10 +30,14 @@ def said(
     return GenerationRecord(samples=samples, other_batches=other)
 
 
-def compared(same: int, count: int = 200, **settings: int) -> GenerationValue:
+def compared(
+    same: int, count: int = 200, clusters: Sequence[int] | None = None, **settings: int
+) -> GenerationValue:
     before = [(5, 6, 7)] * count
     after = [(5, 6, 7) if n < same else (5, 9, 7) for n in range(count)]
-    value = compare_generation(said(before, floor=0.99, **settings), said(after, **settings))
+    value = compare_generation(
+        said(before, floor=0.99, **settings), said(after, **settings), clusters or range(count)
+    )
     assert value is not None
     return value
 
@@ -54,13 +58,20 @@ def test_few_documents_are_inconclusive_however_many_prompts_they_give() -> None
     assert judge(compared(200, per_document=10)) is Verdict.INCONCLUSIVE
 
 
+def test_copies_of_one_letter_are_one_document() -> None:
+    assert judge(compared(200)) is Verdict.PASS
+    value = compared(200, clusters=[n % 20 for n in range(200)])
+    assert (value.prompts, value.documents) == (200, 20)
+    assert judge(value) is Verdict.INCONCLUSIVE
+
+
 def test_nothing_is_judged_where_nothing_is_asked_for() -> None:
     assert judge(compared(100), None) is None
 
 
 def test_texts_after_other_prompts_are_an_error() -> None:
     before, after = said([(5,)] * 40), said([(5,)] * 39)
-    assert compare_generation(before, after) is None
+    assert compare_generation(before, after, range(40)) is None
     assert judge(None) is Verdict.ERROR
 
 
@@ -74,7 +85,7 @@ def test_the_first_divergence_and_the_margin_there_are_told() -> None:
 
 
 def test_a_text_that_ends_earlier_diverges_where_it_ends() -> None:
-    value = compare_generation(said([(5, 6, 7)] * 40), said([(5, 6)] * 40))
+    value = compare_generation(said([(5, 6, 7)] * 40), said([(5, 6)] * 40), range(40))
     assert value is not None
     assert (value.identical, value.first_divergence) == (0, 2)
 
@@ -82,7 +93,7 @@ def test_a_text_that_ends_earlier_diverges_where_it_ends() -> None:
 def test_white_space_alone_is_told_from_other_words() -> None:
     before, after = said([(5, 6)] * 40), said([(5, 6, 8)] * 40)
     spaced = tuple(s.model_copy(update={"text": "5  6"}) for s in after.samples)
-    value = compare_generation(before, GenerationRecord(samples=spaced))
+    value = compare_generation(before, GenerationRecord(samples=spaced), range(40))
     assert value is not None
     assert value.similarity < value.similarity_without_space == 1
 

@@ -61,6 +61,7 @@ HARMLESS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
         lambda c: c.update(rope_parameters={"rope_theta": c.pop("rope_theta"), "rope_type": "default"}),
     ),
     "the default temperature said": ("generation_config.json", lambda c: c.update(temperature=1.0)),
+    "the default number of beams said": ("generation_config.json", lambda c: c.update(num_beams=1)),
     "another dtype": ("config.json", lambda c: c.update(dtype="float16")),
 }
 
@@ -95,6 +96,16 @@ HARMFUL: dict[str, tuple[str, str, Callable[[dict[str, Any]], object]]] = {
     "no template": ("chat template", "tokenizer_config.json", lambda c: c.pop("chat_template")),
     "another end": ("generation config", "generation_config.json", lambda c: c.update(eos_token_id=1)),
     "sampling": ("generation config", "generation_config.json", lambda c: c.update(do_sample=True)),
+    "tokens that are never said": (
+        "generation config",
+        "generation_config.json",
+        lambda c: c.update(suppress_tokens=[2]),
+    ),
+    "an end that is put off": (
+        "generation config",
+        "generation_config.json",
+        lambda c: c.update(min_new_tokens=64),
+    ),
     "a larger vocabulary": ("vocabulary", "config.json", lambda c: c.update(vocab_size=401)),
     "a shorter context": ("context length", "config.json", lambda c: c.update(max_position_embeddings=128)),
     "another rope": ("context length", "config.json", lambda c: c.update(rope_theta=500000.0)),

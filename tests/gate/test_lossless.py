@@ -52,6 +52,26 @@ def test_one_position_that_differs_is_enough_to_miss_the_first_level() -> None:
         assert found.level == "L3"
 
 
+def test_a_copy_is_not_off_everywhere_by_what_the_noise_reaches_at_its_worst_position() -> None:
+    baseline, measured = COPY
+    assert measured.kl is not None
+    rough = NOISE.model_copy(update={"kl_max": 0.02, "nll_max": 0.2, "kl_mean": 1e-4})
+    everywhere = replace(measured, kl=np.full_like(measured.kl, 0.01))
+    found = find_level(Verdict.PASS, baseline, everywhere, rough)
+    assert found.level == "L3"
+    assert "the mean KL is 0.01, where it allows 0.0002" in found.checks[0].reason
+    rare = measured.kl.copy()
+    rare[17] = 0.01
+    assert find_level(Verdict.PASS, baseline, replace(measured, kl=rare), rough).level == "L1"
+
+
+def test_outputs_after_prompts_of_one_document_are_one_piece_of_evidence() -> None:
+    apart, together = (IdenticalOutputs(identical=500, n=500, documents=d) for d in (500, 40))
+    assert find_level(Verdict.PASS, *LOSSY, NOISE, apart, AGAIN).level == "L2"
+    assert together.at_least == pytest.approx(0.05 ** (1 / 40))
+    assert find_level(Verdict.PASS, *LOSSY, NOISE, together, AGAIN).level == "L3"
+
+
 def test_the_third_level_is_never_called_lossless_and_says_what_the_second_lacks() -> None:
     found = find_level(Verdict.PASS, *LOSSY, NOISE)
     assert found.level == "L3"

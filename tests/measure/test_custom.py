@@ -1,6 +1,7 @@
 """A scorer of the user's own gets both sides' texts and answers with two numbers each."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -72,14 +73,14 @@ def test_a_program_that_is_not_there_is_an_error() -> None:
         ask(CustomScore(name="tone", function=None, command=("no-such-program",), files={}), PAIRS)
 
 
-def judged(drop: float, *, max_drop: float = 0.2) -> Verdict:
+def judged(drop: float, *, max_drop: float = 0.2, clusters: Sequence[int] | None = None) -> Verdict:
     count = 60
     before = tuple(3.0 + 0.01 * (n % 7) for n in range(count))
     scores = CustomScores(
         name="tone", documents=tuple(range(count)), baseline=before, artifact=tuple(b - drop for b in before)
     )
     margin = CustomMargin(name="tone", max_drop=max_drop, higher_is_better=True, required=True)
-    return custom_criterion("int4", margin, scores).verdict
+    return custom_criterion("int4", margin, scores, clusters or range(count)).verdict
 
 
 def test_scores_are_judged_like_any_paired_metric() -> None:
@@ -87,6 +88,10 @@ def test_scores_are_judged_like_any_paired_metric() -> None:
     assert judged(0.5) is Verdict.FAIL
 
 
+def test_answers_about_copies_of_one_letter_are_one_piece_of_evidence() -> None:
+    assert judged(0.1, clusters=[n % 20 for n in range(60)]) is Verdict.INCONCLUSIVE
+
+
 def test_a_scorer_that_was_not_asked_is_an_error() -> None:
     margin = CustomMargin(name="tone", max_drop=0.2, higher_is_better=True, required=True)
-    assert custom_criterion("int4", margin, None).verdict is Verdict.ERROR
+    assert custom_criterion("int4", margin, None, ()).verdict is Verdict.ERROR

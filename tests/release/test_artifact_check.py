@@ -7,7 +7,12 @@ import pytest
 
 from quantflow.errors import ArtifactError
 from quantflow.gate.verdict import Verdict
-from quantflow.release.artifact_check import artifact_digest, check_artifact, require_report_of
+from quantflow.release.artifact_check import (
+    artifact_digest,
+    check_artifact,
+    require_report_of,
+    vouched_digest,
+)
 from tests.release.test_folder import artifact as written
 from tests.report.samples import artifact, report
 
@@ -29,6 +34,27 @@ def test_a_changed_a_missing_and_an_unknown_file_are_named(tmp_path: Path) -> No
     (folder / "model.safetensors").unlink()
     with pytest.raises(ArtifactError, match=r"missing: model\.safetensors"):
         check_artifact(folder)
+
+
+def test_a_linked_folder_is_unknown_whatever_it_is_called(tmp_path: Path) -> None:
+    folder, elsewhere = written(tmp_path / "artifact", "weights"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "tool.jinja").write_text("another template")
+    for name in ("additional_chat_templates", "README.md"):
+        (folder / name).symlink_to(elsewhere, target_is_directory=True)
+        with pytest.raises(ArtifactError, match=f"does not vouch for: {name}"):
+            check_artifact(folder)
+        (folder / name).unlink()
+    check_artifact(folder)
+
+
+def test_a_quantflow_json_beside_other_weights_gives_them_no_digest(tmp_path: Path) -> None:
+    folder = written(tmp_path, "weights")
+    assert vouched_digest(folder) == artifact_digest(folder)
+    (folder / "model.safetensors").write_text("better weights")
+    assert vouched_digest(folder) is None
+    (folder / "quantflow.json").unlink()
+    assert vouched_digest(folder) is None
 
 
 OUTSIDE = '{"files": {"../../etc/passwd": "0"}}'

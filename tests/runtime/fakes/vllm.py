@@ -49,7 +49,7 @@ class LLM:
             os._exit(3)
         artifact = (folder / "quantflow.json").exists()
         self.table = table(config["vocab_size"], artifact)
-        self.delay = 0.0005 if artifact else 0.001
+        self.delay = 0.002 if artifact else 0.004
         self.llm_engine = self
         self.vllm_config = SimpleNamespace(
             model_config=SimpleNamespace(dtype=f"torch.{options['dtype']}", quantization=None),
