@@ -3,8 +3,8 @@
 #     docker build --build-arg VARIANT=cpu -t quantflow .
 #     docker run --rm -v "$PWD:/work" quantflow run recipes/quickstart.yaml
 #
-# VARIANT=cuda is for NVIDIA GPUs (docker run --gpus all). TORCH and TORCH_INDEX_URL are those of `make setup`:
-# give TORCH_INDEX_URL an index of CPU builds to make the cpu image a few GB smaller.
+# VARIANT=cuda with EXTRA=gpu is for NVIDIA GPUs (docker run --gpus all). TORCH, TORCH_INDEX_URL and EXTRA are those of
+# `make setup`: give TORCH_INDEX_URL an index of CPU builds to make the cpu image a few GB smaller.
 ARG VARIANT=cpu
 
 FROM python:3.11-slim-bookworm AS base
@@ -19,7 +19,8 @@ WORKDIR /opt/quantflow
 COPY --chown=1000 . .
 ARG TORCH=
 ARG TORCH_INDEX_URL=
-RUN make setup TORCH="$TORCH" TORCH_INDEX_URL="$TORCH_INDEX_URL"
+ARG EXTRA=cpu
+RUN make setup TORCH="$TORCH" TORCH_INDEX_URL="$TORCH_INDEX_URL" EXTRA="$EXTRA"
 WORKDIR /work
 ENTRYPOINT ["/opt/quantflow/.venv/bin/quantflow"]
 

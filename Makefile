@@ -29,7 +29,7 @@ endif
 endif
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 	printf '%s\n' '' 'Variables, given after make or in the environment:' \
 	  '  PYTHON=…           what .venv is made with, 3.11 or newer (default: python3.11, else python3)' \
 	  '  TORCH=…            another build of torch as pip names it, such as $(TORCH_PINNED)+cpu' \

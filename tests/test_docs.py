@@ -1,6 +1,7 @@
 """What the pages say exists: links lead somewhere, recipes are recipes, commands are commands."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,3 +55,22 @@ def test_the_guide_s_commands_have_the_options_that_it_gives_them() -> None:
     for command, rest in found:
         known = {option for parameter in commands.commands[command].params for option in parameter.opts}  # type: ignore[attr-defined]
         assert set(options(rest)) <= known
+
+
+def test_the_readme_s_make_commands_are_those_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z0-9-]+):.*## ", makefile, re.MULTILINE))
+    named = set(re.findall(r"\bmake ((?:run|test|setup|lint|bench)[a-z0-9-]*)", PAGES[0].read_text("utf-8")))
+    assert named - targets == set()
+    assert targets - named <= {"help", "bench"}
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [
+        *project["dependencies"],
+        *(one for extra in project["optional-dependencies"].values() for one in extra),
+    ]
+    taken = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").partition("## Refused")[0].lower()
+    names = {re.split(r"[<>=]", one)[0].lower() for one in asked}
+    assert {name for name in names if name not in taken} == set()
