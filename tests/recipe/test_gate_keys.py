@@ -52,4 +52,4 @@ def test_nothing_more_is_judged_than_was_asked_for(tmp_path: Path) -> None:
     recipe = load_recipe(write_recipe(tmp_path, tmp_path))
     params = gate_params(recipe, recipe.artifacts[0])
     assert params.perplexity_slices == params.kl_slices == ()
-    assert params.max_p99 is params.min_top1_agreement is params.require is None
+    assert (params.max_p99, params.min_top1_agreement, params.require) == (None, None, None)

@@ -3,7 +3,7 @@
 from quantflow.formats.onnx.census_record import Census, UnitCensus
 from quantflow.gate.census import census_criterion
 from quantflow.gate.verdict import Verdict
-from quantflow.measure.speed_value import MemoryOf, MemoryValue, Pace, SpeedAt, SpeedValue
+from quantflow.measure.speed_value import SPEED_METRICS, MemoryOf, MemoryValue, Pace, SpeedAt, SpeedValue
 from quantflow.report.html import render_html
 from quantflow.report.verdict import why
 from quantflow.report.wording import load_wording
@@ -38,7 +38,7 @@ def test_its_criterion_is_counted_and_has_nothing_to_draw() -> None:
 
 def test_speed_by_length_of_prompt_is_told_from_speed_by_requests() -> None:
     pace = Pace(throughput=76.0, time_to_first_token=0.4, time_per_output_token=0.013)
-    ratios = dict.fromkeys(("throughput", "time_to_first_token", "time_per_output_token"), (2.0, 2.1, 2.2))
+    ratios = dict.fromkeys(SPEED_METRICS, (2.0, 2.1, 2.2))
     at = SpeedAt(concurrency=1, baseline=pace, artifact=pace, speedup=ratios, prompt_tokens=256)
     speed = SpeedValue(computed_on="a CPU", prompt_tokens=256, output_tokens=32, rounds=3, at=(at,))
     of = MemoryOf(file_bytes=10**8, idle_bytes=10**7, peak_bytes=3 * 10**8)
