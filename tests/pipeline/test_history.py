@@ -13,7 +13,7 @@ from quantflow.errors import DataError, StoreError
 from quantflow.gate.verdict import Verdict
 from quantflow.pipeline.history import RunHistory, RunRecord
 
-RECIPE = Path("/work/r.yaml")
+RECIPE = Path("/recipes/r.yaml")
 OTHER_RUN = """
 import sys, time
 from pathlib import Path
