@@ -16,7 +16,9 @@ def census_criterion(artifact: str, census: Census, *, required: bool) -> Criter
         required: Whether a unit that fell back fails the artifact.
     """
     fallen, units = census.fallen_back, len(census.units)
-    if fallen:
+    if not units:
+        reason = "The census found no unit in the graph, so nothing says what really runs."
+    elif fallen:
         named = ", ".join(fallen[:MOST_NAMED]) + (", …" if len(fallen) > MOST_NAMED else "")
         first = census.units[fallen[0]]
         reason = (
@@ -33,7 +35,13 @@ def census_criterion(artifact: str, census: Census, *, required: bool) -> Criter
         delta=len(fallen),
         margin=0,
         n=units,
-        verdict=Verdict.FAIL if fallen else Verdict.PASS,
+        verdict=_verdict(len(fallen), units),
         required=required,
         reason=reason,
     )
+
+
+def _verdict(fallen: int, units: int) -> Verdict:
+    if not units:
+        return Verdict.ERROR
+    return Verdict.FAIL if fallen else Verdict.PASS

@@ -8,6 +8,7 @@ from typing import Any
 from quantflow.errors import ArtifactError
 from quantflow.gate.result import CriterionResult
 from quantflow.gate.verdict import Verdict
+from quantflow.pipeline.digest import file_digest
 
 NAME, METRIC = "identity", "differences"
 # What generation goes by, with what transformers takes where nothing is said.
@@ -52,6 +53,10 @@ TOKENIZER_KEYS = (
     "pad_token",
     "clean_up_tokenization_spaces",
     "model_max_length",
+)
+OTHER_TOKENIZERS = (
+    *("tokenizer.model", "sentencepiece.bpe.model", "spiece.model"),
+    *("vocab.json", "merges.txt", "vocab.txt"),
 )
 # State that a tokenizer was saved in, not what it does to a text.
 TOKENIZER_STATE = ("truncation", "padding")
@@ -119,7 +124,10 @@ def _tokenizer(folder: Path) -> Mapping[str, Any]:
         vocabulary = model.pop("vocab", {})
         rest = {**model, "merges": [_merge(m) for m in model.get("merges", ())]}
     settings = _read(folder / "tokenizer_config.json")
+    # Older tokenizers have no tokenizer.json: then it is their own files that have to be the same.
+    own = [] if whole or rest or vocabulary else [f for f in OTHER_TOKENIZERS if (folder / f).is_file()]
     return {
+        **{name: file_digest(folder / name) for name in own},
         "vocabulary": vocabulary,
         "model": rest,
         **whole,

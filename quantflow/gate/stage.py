@@ -114,7 +114,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
 
 
 def _served(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
-    if "speed" not in inputs:
+    if params.speed is None and params.memory is None:
         return ()
     return serving_criteria(params.artifact, load_serving(inputs["speed"]), params.speed, params.memory)
 

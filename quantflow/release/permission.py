@@ -29,6 +29,8 @@ def refusal(report: Report, artifact: ArtifactReport, today: date) -> str | None
     if open_ones:
         names = ", ".join(sorted({c.name for c in open_ones}))
         return f"its verdict is {artifact.verdict.value}, and no waiver holds for: {names}"
-    if approval_of(artifact.name, artifact.digest, report.decisions) is None:
-        return "what it misses is waived, but nobody has approved the run"
+    approval = approval_of(artifact.name, artifact.digest, report.decisions)
+    waivers = [waiver_of(c, artifact.digest, report.decisions, today) for c in missed]
+    if approval is None or any(waiver is not None and waiver.at > approval.at for waiver in waivers):
+        return "what it misses is waived, but nobody has approved the run since"
     return None

@@ -27,3 +27,9 @@ def test_it_fails_and_names_the_unit_that_fell_back() -> None:
 
 def test_a_recipe_may_make_it_advice() -> None:
     assert not census_criterion("a", census("float"), required=False).required
+
+
+def test_a_census_of_nothing_is_no_pass() -> None:
+    judged = census_criterion("int8", census(), required=True)
+    assert judged.verdict is Verdict.ERROR
+    assert "nothing says what really runs" in judged.reason

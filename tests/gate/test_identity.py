@@ -126,3 +126,12 @@ def test_what_changes_how_the_model_is_used_is_named(folders: tuple[Path, Path],
     result = identity_criterion("int4", found, required=True)
     assert result.verdict is Verdict.FAIL
     assert aspect in result.reason
+
+
+def test_a_tokenizer_without_tokenizer_json_is_compared_by_its_own_files(folders: tuple[Path, Path]) -> None:
+    for folder in folders:
+        (folder / "tokenizer.json").unlink()
+        (folder / "tokenizer.model").write_bytes(b"pieces")
+    assert differences(*folders) == {}
+    (folders[1] / "tokenizer.model").write_bytes(b"other pieces")
+    assert "tokenizer" in differences(*folders)

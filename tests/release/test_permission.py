@@ -29,7 +29,7 @@ def test_a_failure_may_not() -> None:
 
 def test_a_waiver_needs_an_approval_and_an_approval_a_waiver() -> None:
     assert why(Verdict.PASS, Verdict.FAIL, decisions=(decision(),)) == (
-        "what it misses is waived, but nobody has approved the run"
+        "what it misses is waived, but nobody has approved the run since"
     )
     assert why(Verdict.PASS, Verdict.FAIL, decisions=(APPROVAL,)) is not None
     assert why(Verdict.PASS, Verdict.FAIL, decisions=(decision(), APPROVAL)) is None
@@ -53,3 +53,8 @@ def test_a_waiver_holds_until_its_day_and_for_its_bytes() -> None:
 def test_nothing_waives_an_error() -> None:
     given = (decision(), decision(criterion="perplexity"), APPROVAL)
     assert why(Verdict.ERROR, Verdict.FAIL, decisions=given) == "its verdict is error, which nothing waives"
+
+
+def test_an_approval_from_before_the_waiver_approves_nothing() -> None:
+    given = (decision(at="2026-11-03T08:00:00+00:00"), APPROVAL)
+    assert why(Verdict.PASS, Verdict.FAIL, decisions=given) is not None
