@@ -221,3 +221,13 @@ def test_recipes_beyond_the_time_limit_are_not_begun_and_said(command: Command) 
     shutil.rmtree(command.folder / ".quantflow" / "store")
     assert command("run", "tiny.yaml", "narrow.yaml", "--json", "--quiet", "--time-limit", "0.001s") == 2
     assert [o["exit_code"] for o in json.loads(command.out)["outcomes"]] == [2, 2]
+
+
+def test_a_verdict_written_into_a_report_by_hand_publishes_nothing(command: Command) -> None:
+    (path,) = command.folder.glob("reports/narrow/*/report.json")
+    report = json.loads(path.read_text())
+    report["artifacts"][0]["verdict"] = report["verdict"] = "pass"
+    path.write_text(json.dumps(report))
+    assert command("publish", "latest:narrow", "--to", "shelf") == 2
+    assert "does not say what the history has" in command.err
+    assert not (command.folder / "shelf").exists()

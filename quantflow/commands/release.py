@@ -9,6 +9,8 @@ import typer
 
 from quantflow.errors import ArtifactError, RecipeError
 from quantflow.history.after_run import looked_back
+from quantflow.history.database import opened
+from quantflow.history.entries import verdicts_of
 from quantflow.pipeline.store import WORKSPACE
 from quantflow.recipe.publishing import HUB
 from quantflow.release.artifact_check import check_artifact, require_report_of
@@ -29,6 +31,7 @@ def publish(
     """Publish the artifacts of a run that pass, or whose failures are waived and which somebody approved."""
     folder = find_report(run, Path.cwd())
     report = _with_decisions(load_report(folder))
+    _require_recorded(report)
     place = to if to.startswith(HUB) else str(Path(to).resolve())
     done = publish_report(report, Path.cwd(), place, print, datetime.now().astimezone().date())
     if not done:
@@ -91,6 +94,19 @@ def _report_about(folder: Path, given: Path | None, digest: str) -> Report | Non
         if any(artifact.digest == digest for artifact in report.artifacts):
             return report
     return None
+
+
+def _require_recorded(report: Report) -> None:
+    """Refuse a report whose verdicts are not those that the run left in the history."""
+    with opened(Path.cwd() / WORKSPACE) as connection:
+        recorded = verdicts_of(connection, report.run_id)
+    said = {artifact.name: (artifact.verdict.value, artifact.digest) for artifact in report.artifacts}
+    if recorded != said:
+        raise ArtifactError(
+            "the report does not say what the history has of this run",
+            where=report.run_id,
+            hint="It was changed, or was made elsewhere: run the recipe again here; the store answers.",
+        )
 
 
 def _with_decisions(report: Report) -> Report:

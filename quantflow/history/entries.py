@@ -153,6 +153,12 @@ def latest(
     )
 
 
+def verdicts_of(connection: sqlite3.Connection, run_id: str) -> Mapping[str, tuple[str, str | None]]:
+    """Artifact of a run → its verdict, and the digest of the bytes it is about; empty of an unknown run."""
+    rows = connection.execute("SELECT name, verdict, digest FROM artifacts WHERE run_id = ?", (run_id,))
+    return {row["name"]: (row["verdict"], row["digest"]) for row in rows}
+
+
 _PARAMETERS = 500
 """Of one statement: below the limit of every build of SQLite."""
 
