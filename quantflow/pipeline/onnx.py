@@ -7,12 +7,12 @@ from quantflow.formats.onnx.params import (
     OnnxCheckParams,
     PlannedOnnx,
 )
-from quantflow.measure.onnx_params import OnnxSpeedParams
+from quantflow.measure.onnx_params import OnnxFidelityParams, OnnxSpeedParams
 from quantflow.pipeline.against import against_stages
 from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
 from quantflow.pipeline.assigning import choosing_stages, forces, keeps, least_documents
 from quantflow.pipeline.digest import DigestCache
-from quantflow.pipeline.gate_params import gate_params
+from quantflow.pipeline.gate_params import gate_params, margin_inputs
 from quantflow.pipeline.importing import import_stage, runs_as_graph
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.noise import GRAPH_NOISE, graph_noise_stage
@@ -29,6 +29,9 @@ from quantflow.sensitivity.choosing import Choosing
 from quantflow.sensitivity.kept import ASSIGNMENT
 
 BASELINE, SELECTION_BASELINE = "baseline:onnx", "baseline-selection:onnx"
+FIDELITY = "fidelity"
+FIDELITY_WINDOWS, FIDELITY_TOKENS = 4, 256
+"""What of the lossless graph is held against torch: one that is wrong is so at once, at some length."""
 GPU_SCHEMES = ("fp16", *BY_BLOCK)
 
 
@@ -81,6 +84,18 @@ def onnx_shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -
             resumable=True,
         ),
         graph_noise_stage(graph_params(recipe, machine).session, BASE, BASELINE),
+        Stage(
+            name=FIDELITY,
+            function="quantflow.measure.onnx_fidelity:run",
+            params=OnnxFidelityParams(
+                session=graph_params(recipe, machine).session,
+                device=machine.device,
+                windows=FIDELITY_WINDOWS,
+                tokens=FIDELITY_TOKENS,
+            ),
+            inputs={"source": "source", "base": BASE, "data": "data"},
+            on_device=True,
+        ),
         *([_selection_baseline(recipe, machine)] if _chooses(recipe) else []),
         *asked_stages(asked_in_onnx(recipe, machine), digests),
     )
@@ -143,9 +158,11 @@ def onnx_artifact_stages(
                 "data": "data",
                 "baseline": BASELINE,
                 "noise": GRAPH_NOISE,
+                "graph": FIDELITY,
                 "measure": f"measure:{name}",
                 "speed": f"speed:{name}",
                 **asked_inputs(recipe, name, asking),
+                **margin_inputs(artifact),
             },
             artifact=name,
         ),

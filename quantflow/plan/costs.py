@@ -16,6 +16,7 @@ from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.onnx_params import (
+    OnnxFidelityParams,
     OnnxGenerationParams,
     OnnxMeasureParams,
     OnnxNoiseParams,
@@ -126,6 +127,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.onnx.assemble:run": _Stage(OnnxAssembleParams, _with_shape(onnx.assemble_cost)),
     "quantflow.measure.onnx:baseline": _Stage(OnnxMeasureParams, _with_text(onnx.baseline_cost)),
     "quantflow.measure.onnx:artifact": _Stage(OnnxMeasureParams, _with_text(onnx.measure_cost)),
+    "quantflow.measure.onnx_fidelity:run": _Stage(OnnxFidelityParams, _with_shape(onnx.fidelity_cost)),
     "quantflow.measure.onnx_noise:run": _Stage(OnnxNoiseParams, _with_text(onnx.noise_cost)),
     "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
     "quantflow.measure.onnx_generation:baseline": _Stage(
