@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,7 +14,6 @@ def silent_library() -> Iterator[None]:
     nothing but the report.
     """
     library = ctypes.CDLL(None)
-    sys.stdout.flush()
     library.fflush(None)
     try:
         kept = os.dup(1)
