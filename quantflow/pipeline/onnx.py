@@ -25,6 +25,7 @@ from quantflow.recipe.serving import SpeedLimits
 from quantflow.recipe.spared import assigning
 from quantflow.sensitivity.choosing import Choosing
 from quantflow.sensitivity.kept import ASSIGNMENT
+from quantflow.sensitivity.params import ladder_of
 
 BASE, BASELINE, SELECTION_BASELINE = "onnx-base", "baseline:onnx", "baseline-selection:onnx"
 PACKAGES = {"cpu": ("onnxruntime", "onnxruntime-gpu"), "cuda": ("onnxruntime-gpu",)}
@@ -196,7 +197,7 @@ def _choosing_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -
         assemble=_assemble_params(recipe, artifact, machine),
         graph=_measure_params(recipe, machine),
         force=forces(recipe),
-        ladder=(scheme.id,),
+        ladder=ladder_of(scheme),
         device=machine.device,
         batch_tokens=recipe.runtime.batch_tokens,
     )
