@@ -224,7 +224,7 @@ def test_an_input_with_planted_outliers_comes_first_and_a_unit_that_cannot_matte
         params = ScanParams(
             precisions=(W8A8,),
             weights_only=True,
-            method=method,  # type: ignore[arg-type]
+            method=method,
             choices=(),
             device="cpu",
             batch_tokens=96,
