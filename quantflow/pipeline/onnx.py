@@ -27,6 +27,7 @@ from quantflow.recipe.serving import SpeedLimits
 from quantflow.recipe.spared import assigning
 from quantflow.sensitivity.choosing import Choosing
 from quantflow.sensitivity.kept import ASSIGNMENT
+from quantflow.sensitivity.params import ladder_of
 
 BASELINE, SELECTION_BASELINE = "baseline:onnx", "baseline-selection:onnx"
 FIDELITY = "fidelity"
@@ -236,7 +237,7 @@ def _choosing_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -
         assemble=_assemble_params(recipe, artifact, machine),
         graph=graph_params(recipe, machine),
         force=forces(recipe),
-        ladder=(scheme.id,),
+        ladder=ladder_of(scheme),
         device=machine.device,
         batch_tokens=recipe.runtime.batch_tokens,
     )

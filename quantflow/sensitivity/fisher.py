@@ -28,14 +28,15 @@ from quantflow.sensitivity.histograms import OutputHistograms
 from quantflow.sensitivity.logits import loss_gradients
 from quantflow.sensitivity.measured import NOTHING, Key, Measured, keep_measured, kept_measured, merged
 from quantflow.sensitivity.spent import ForwardParts
-from quantflow.sensitivity.swap import BlockSwaps, Codes, Swap, lossless, open_block
+from quantflow.sensitivity.stored import StoredCodes, open_block
+from quantflow.sensitivity.swap import BlockSwaps, Swap, lossless
 
 HEAD_FILE = "scores-head.json"
 
 
 def fisher_scores(
     boundaries: Boundaries,
-    codes: Mapping[str, Codes],
+    codes: Mapping[str, StoredCodes],
     reporter: Reporter,
     what: str,
     *,
@@ -83,7 +84,7 @@ def fisher_scores(
 
 
 def _behind_blocks(
-    boundaries: Boundaries, codes: Mapping[str, Codes], *, histograms: bool
+    boundaries: Boundaries, codes: Mapping[str, StoredCodes], *, histograms: bool
 ) -> tuple[list[Tensor], Measured]:
     """The loss's gradient behind the last block, batch by batch, and what swapping the head does, exactly."""
     decoder, text, parts = boundaries.decoder, boundaries.text, ForwardParts.of(boundaries.decoder)

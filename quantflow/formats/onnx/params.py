@@ -101,6 +101,7 @@ class OnnxAssembleParams(StageParams):
         name: The artifact's name.
         scheme: How its linears are stored and computed.
         keep: Names or patterns of units that stay as they are, e.g. `lm_head` or `*.down`.
+        weights_only: Full names of units whose inputs stay in floating point although the scheme is w8a8.
         block_size: Input channels that share a scale in the schemes by block.
         session: ONNX Runtime's options, which its genai_config.json repeats.
     """
@@ -108,5 +109,6 @@ class OnnxAssembleParams(StageParams):
     name: str
     scheme: OnnxScheme
     keep: tuple[str, ...] = ()
+    weights_only: tuple[str, ...] = ()
     block_size: OnnxBlock = 32
     session: SessionOptions

@@ -159,9 +159,8 @@ def outside(model: Any) -> None:
 
 
 def outside_in_an_attribute(model: Any) -> None:
-    tensor = TensorProto(
-        name="hidden", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL
-    )
+    tensor = TensorProto(name="hidden", data_type=TensorProto.FLOAT, dims=[1])
+    tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="/etc/passwd")
     model.graph.node.append(helper.make_node("Constant", [], ["unused"], value=tensor))
 
