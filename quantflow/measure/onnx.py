@@ -19,7 +19,7 @@ from quantflow.formats.onnx.base import load_base
 from quantflow.formats.onnx.census import take_census
 from quantflow.formats.onnx.census_record import load_expectation, save_census
 from quantflow.measure.batches import scored_targets
-from quantflow.measure.divergence import kl_divergence, same_top1, token_nll
+from quantflow.measure.divergence import kl_divergence, likeliest, token_nll
 from quantflow.measure.evaluation import load_evaluation, load_scored
 from quantflow.measure.measurement import RuntimeInfo, Samples, save_measurement
 from quantflow.measure.onnx_info import session_info
@@ -228,6 +228,8 @@ def _values(log_q: Tensor, log_p: Tensor | None, targets: Tensor) -> Piece:
     values: dict[str, NDArray[Any]] = {"nll": token_nll(log_q, targets).numpy().astype(np.float64)}
     if log_p is not None:
         values["kl"] = kl_divergence(log_p, log_q).numpy().astype(np.float64)
-        values["top1"] = same_top1(log_p, log_q).numpy()
+        before, after = likeliest(log_p, log_q)
+        values["top1"] = (before == after).numpy()
+        values["likeliest_before"], values["likeliest"] = before.numpy(), after.numpy()
         values["confidence"] = log_p.amax(-1).exp().numpy()
     return values

@@ -172,7 +172,7 @@ def _format(entry: object) -> object:
         named = entry.get("format", IMPORT if IMPORT in entry else None)
         return "" if named is None and "format" in entry else named
     # What is no mapping is refused as such by any of them.
-    return entry.format if isinstance(entry, _Artifact) and hasattr(entry, "format") else "awq"
+    return getattr(entry, "format", "awq") if isinstance(entry, Section) else "awq"
 
 
 TorchArtifact = AwqArtifact | GptqArtifact | HfArtifact | ImportArtifact

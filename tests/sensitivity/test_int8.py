@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from quantflow.model.replaced import forwards_replaced
 from quantflow.model.units import HEAD
 from quantflow.quantize.int8 import InputRange
 from quantflow.quantize.int8_block import read_int8_block
@@ -14,8 +16,9 @@ from quantflow.quantize.params import int8_scheme
 from quantflow.sensitivity import scan
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.exact import exact_scores
+from quantflow.sensitivity.histograms import OutputHistograms
 from quantflow.sensitivity.ladder import ladders
-from quantflow.sensitivity.methods import Ground, exact, fisher
+from quantflow.sensitivity.methods import Ground, activation, exact, fisher
 from quantflow.sensitivity.params import ChoiceParams, ScanParams, ladder_of
 from quantflow.sensitivity.record import load_scan
 from quantflow.sensitivity.scores import rank_correlation
@@ -211,3 +214,31 @@ def test_an_input_with_planted_outliers_comes_first_and_a_unit_that_cannot_matte
         # Weights of zero are their own codes; with its input rounded a unit never is what it was.
         assert load_scan(output).controls.no_op_swaps == (f"{last} @ {ladder_of(W8A8)[1]}",)
         assert "swaps-without-effect" in reporter.codes()
+
+
+def test_histograms_of_the_head_are_of_its_logits_in_either_half(made: Ground, tiny_llama: Path) -> None:
+    made = Ground(made.boundaries, made.codes, RecordingReporter())  # keeps nothing of other tests' passes
+    found = activation(made).found
+    assert {unit for unit, _ in found} == {unit for unit, _ in made.keys}
+    head = found[HEAD, W8A8.id]
+    assert head.kl > 0 and min(head.halves) > 0
+    load: Any = AutoModelForCausalLM.from_pretrained
+    model = load(tiny_llama, dtype=torch.float32).eval()
+    text, swaps = made.boundaries.text, made.codes[W8A8.id].open_head()
+    assert swaps is not None
+    outputs = OutputHistograms(text)
+    with torch.no_grad():
+        for batch in text.batches:
+            ids = torch.from_numpy(batch.ids)
+            before = model(ids).logits
+            with forwards_replaced([model.lm_head], swaps.swap(HEAD, model.lm_head)):
+                after = model(ids).logits
+            at = [
+                (window, row, place)
+                for window, (row, _, place) in zip(text.window_of_row(batch), batch.scored(), strict=True)
+            ]
+            windows = np.concatenate([np.full(p.stop - p.start, window) for window, _, p in at])
+            y, changed = (torch.cat([logits[row, p] for _, row, p in at]) for logits in (before, after))
+            outputs.add_rows((HEAD, W8A8.id), HEAD, windows, y, changed - y)
+    expected = outputs.kl((HEAD, W8A8.id))
+    assert (head.kl, *head.halves) == pytest.approx(expected, rel=1e-3)
