@@ -280,7 +280,7 @@ def test_verify_mends_a_published_copy_with_size_and_time_unchanged(again: Comma
 def test_an_artifact_of_an_earlier_run_is_not_taken_for_that_of_a_failed_one(again: Command) -> None:
     again.patch.setattr("quantflow.quantize.stage.quantize_block", refuse)
     assert again("run", "tiny.yaml", "--set", "data.seed=1") == 2
-    assert "artifact-of-an-earlier-run" in [e["code"] for e in reports(again.folder)[-1]["events"]]  # type: ignore[attr-defined]
+    assert "artifact-of-an-earlier-run" in [e["code"] for e in reports(again.folder)[-1]["events"]]
 
 
 def refuse(*args: object, **kwargs: object) -> None:

@@ -234,12 +234,12 @@ def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
 def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
     """What was asked for besides: tasks and generated text, beside the baseline's."""
     added: dict[str, object] = {}
-    tasks, base_tasks = _stored(f"tasks:{artifact}", outcomes), _stored("tasks", outcomes)
+    tasks, base_tasks = _beside_baseline(f"tasks:{artifact}", "baseline", outcomes)
     if tasks is not None and base_tasks is not None:
         before, after = load_tasks(base_tasks.folder), load_tasks(tasks.folder)
         paired = {name: r for name, r in after.items() if pairing_problem(before[name], r) is None}
         added["tasks"] = {name: task_value(before[name], record) for name, record in paired.items()}
-    said, base_said = _stored(f"generation:{artifact}", outcomes), _stored("generation", outcomes)
+    said, base_said = _beside_baseline(f"generation:{artifact}", "generation", outcomes)
     if said is not None and base_said is not None:
         data = outcomes["data"].stored
         assert data is not None  # prompts are of its documents
@@ -249,6 +249,15 @@ def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
             independent_groups(load_documents(data.folder)).tolist(),
         )
     return added
+
+
+def _beside_baseline(
+    stage: str, role: str, outcomes: Outcomes
+) -> tuple[StoredObject | None, StoredObject | None]:
+    """What a stage made of an artifact, and what it took of the baseline's, in the same runtime."""
+    if stage not in outcomes:
+        return None, None
+    return _stored(stage, outcomes), _stored(outcomes[stage].stage.inputs[role], outcomes)
 
 
 def _contexts(divergence: Divergence | None, outcomes: Outcomes) -> tuple[DivergentContext, ...]:

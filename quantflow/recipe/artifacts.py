@@ -156,7 +156,8 @@ class ImportArtifact(_Artifact):
         alias="import",
         min_length=1,
         description="Folder of an artifact that was made elsewhere: AWQ (gemm), GPTQ (version 1), "
-        "compressed-tensors (pack-quantized) or 16-bit safetensors. Relative to the recipe. It is judged by "
+        "compressed-tensors (pack-quantized), 16-bit safetensors, or a graph for ONNX Runtime (model.onnx). "
+        "Relative to the recipe. It is judged by "
         "the default margins of 4 bits unless the gate says otherwise.",
     )
 

@@ -43,7 +43,7 @@ def test_the_worst_positions_are_of_different_documents_with_what_came_before() 
     assert worst[0].target == last[-1]  # KL rises with position
     assert worst[0].context == tuple(last[:-1][-CONTEXT:])
     assert worst[0].slice == "z"
-    (highest,) = np.flatnonzero(samples().kl == worst[0].kl)
+    (highest,) = map(int, np.flatnonzero(samples().kl == worst[0].kl))
     assert (worst[0].likeliest_before, worst[0].likeliest) == (highest, highest + 1)
 
 

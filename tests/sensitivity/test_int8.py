@@ -120,6 +120,34 @@ def test_the_stage_scans_int8_codes_and_says_what_the_head_takes(
     assert record.controls.nothing_swapped_kl < 1e-9
 
 
+def test_histograms_of_the_head_are_of_its_logits_in_either_half(made: Ground, tiny_llama: Path) -> None:
+    made = Ground(made.boundaries, made.codes, RecordingReporter())  # keeps nothing of other tests' passes
+    found = activation(made).found
+    assert {unit for unit, _ in found} == {unit for unit, _ in made.keys}
+    head = found[HEAD, W8A8.id]
+    assert head.kl > 0 and min(head.halves) > 0
+    load: Any = AutoModelForCausalLM.from_pretrained
+    model = load(tiny_llama, dtype=torch.float32).eval()
+    text, swaps = made.boundaries.text, made.codes[W8A8.id].open_head()
+    assert swaps is not None
+    outputs = OutputHistograms(text)
+    with torch.no_grad():
+        for batch in text.batches:
+            ids = torch.from_numpy(batch.ids)
+            before = model(ids).logits
+            with forwards_replaced([model.lm_head], swaps.swap(HEAD, model.lm_head)):
+                after = model(ids).logits
+            at = [
+                (window, row, place)
+                for window, (row, _, place) in zip(text.window_of_row(batch), batch.scored(), strict=True)
+            ]
+            windows = np.concatenate([np.full(p.stop - p.start, window) for window, _, p in at])
+            y, changed = (torch.cat([logits[row, p] for _, row, p in at]) for logits in (before, after))
+            outputs.add_rows((HEAD, W8A8.id), HEAD, windows, y, changed - y)
+    expected = outputs.kl((HEAD, W8A8.id))
+    assert (head.kl, *head.halves) == pytest.approx(expected, rel=1e-3)
+
+
 def test_the_middle_rung_is_the_same_codes_with_the_input_left_as_it_is(
     made: Ground, inputs: dict[str, Path]
 ) -> None:
@@ -196,7 +224,7 @@ def test_an_input_with_planted_outliers_comes_first_and_a_unit_that_cannot_matte
         params = ScanParams(
             precisions=(W8A8,),
             weights_only=True,
-            method=method,  # type: ignore[arg-type]
+            method=method,
             choices=(),
             device="cpu",
             batch_tokens=96,
@@ -214,31 +242,3 @@ def test_an_input_with_planted_outliers_comes_first_and_a_unit_that_cannot_matte
         # Weights of zero are their own codes; with its input rounded a unit never is what it was.
         assert load_scan(output).controls.no_op_swaps == (f"{last} @ {ladder_of(W8A8)[1]}",)
         assert "swaps-without-effect" in reporter.codes()
-
-
-def test_histograms_of_the_head_are_of_its_logits_in_either_half(made: Ground, tiny_llama: Path) -> None:
-    made = Ground(made.boundaries, made.codes, RecordingReporter())  # keeps nothing of other tests' passes
-    found = activation(made).found
-    assert {unit for unit, _ in found} == {unit for unit, _ in made.keys}
-    head = found[HEAD, W8A8.id]
-    assert head.kl > 0 and min(head.halves) > 0
-    load: Any = AutoModelForCausalLM.from_pretrained
-    model = load(tiny_llama, dtype=torch.float32).eval()
-    text, swaps = made.boundaries.text, made.codes[W8A8.id].open_head()
-    assert swaps is not None
-    outputs = OutputHistograms(text)
-    with torch.no_grad():
-        for batch in text.batches:
-            ids = torch.from_numpy(batch.ids)
-            before = model(ids).logits
-            with forwards_replaced([model.lm_head], swaps.swap(HEAD, model.lm_head)):
-                after = model(ids).logits
-            at = [
-                (window, row, place)
-                for window, (row, _, place) in zip(text.window_of_row(batch), batch.scored(), strict=True)
-            ]
-            windows = np.concatenate([np.full(p.stop - p.start, window) for window, _, p in at])
-            y, changed = (torch.cat([logits[row, p] for _, row, p in at]) for logits in (before, after))
-            outputs.add_rows((HEAD, W8A8.id), HEAD, windows, y, changed - y)
-    expected = outputs.kl((HEAD, W8A8.id))
-    assert (head.kl, *head.halves) == pytest.approx(expected, rel=1e-3)

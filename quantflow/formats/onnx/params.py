@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
+from quantflow.formats.params import ImportParams
 from quantflow.pipeline.stage import StageParams
 
 OnnxScheme = Literal["fp32", "fp16", "w8a8", "w8", "w8-block", "w4-block", "dynamic"]
@@ -81,6 +82,16 @@ class OnnxBaseParams(StageParams):
     precision: Precision
     provider: Provider
     builder: str
+
+
+class OnnxImportParams(ImportParams):
+    """Parameters of the stage that looks at somebody else's graph.
+
+    Attributes:
+        session: ONNX Runtime's options, with which it is tried.
+    """
+
+    session: SessionOptions
 
 
 class OnnxAssembleParams(StageParams):
