@@ -33,7 +33,7 @@ from quantflow.pipeline.onnx import (
     onnx_codes,
     onnx_shared_stages,
 )
-from quantflow.pipeline.scan_stage import scan_stage
+from quantflow.pipeline.scan_stage import scan_stages
 from quantflow.pipeline.serving import (
     memory_margins,
     served_params,
@@ -89,7 +89,7 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     ]
     require_outputs(recipe)
     in_torch = any(not runs_as_graph(recipe, artifact) for artifact in recipe.artifacts)
-    scan = scan_stage(recipe, machine) if assigns(recipe) else None
+    scan = scan_stages(recipe, machine) if assigns(recipe) else ()
     stages = (
         *_shared_stages(recipe, machine, digests),
         *onnx_shared_stages(recipe, machine, digests),
@@ -100,7 +100,7 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
             else _against_stages(recipe, machine, digests)
         ),
         *_quantizing_stages(recipe, machine),
-        *([scan] if scan is not None else []),
+        *scan,
         *own,
     )
     # What somebody else made is looked at before anything is computed: it may have to be refused.
