@@ -30,7 +30,7 @@ from quantflow.pipeline.onnx import (
     onnx_artifact_stages,
     onnx_shared_stages,
 )
-from quantflow.pipeline.scan_stage import scan_stage
+from quantflow.pipeline.scan_stage import scan_stages
 from quantflow.pipeline.serving import (
     memory_margins,
     speed_margin,
@@ -79,9 +79,9 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     ]
     require_outputs(recipe)
     in_torch = any(not runs_as_graph(recipe, artifact) for artifact in recipe.artifacts)
-    scan = scan_stage(recipe, machine) if assigns(recipe) else None
+    scan = scan_stages(recipe, machine) if assigns(recipe) else ()
     stages = (
-        *_shared_stages(recipe, machine, digests),
+        *_shared_stages(recipe, machine, digests, in_torch=in_torch),
         *onnx_shared_stages(recipe, machine, digests),
         *(asked_stages(asked_in_torch(recipe, machine), digests) if in_torch else ()),
         *(
@@ -90,7 +90,7 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
             else _against_stages(recipe, machine, digests)
         ),
         *quantizing_stages(recipe, machine),
-        *([scan] if scan is not None else []),
+        *scan,
         *own,
     )
     # What somebody else made is looked at before anything is computed: it may have to be refused.
@@ -114,7 +114,9 @@ def _against_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> t
     )
 
 
-def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
+def _shared_stages(
+    recipe: Recipe, machine: Machine, digests: DigestCache, *, in_torch: bool
+) -> tuple[Stage, ...]:
     ref = parse(recipe.model.source, recipe.base)
     data, pickle, batch_tokens = recipe.data, recipe.model.allow_pickle, recipe.runtime.batch_tokens
     return (
@@ -172,7 +174,7 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
         *(
             noise_stage(machine, batch_tokens, f"baseline{where.mark}")
             for where in measured_in(recipe, machine)
-            if where.runtime is TORCH
+            if where.runtime is TORCH and in_torch
         ),
         *([selection_baseline(recipe, machine)] if assigns(recipe) else []),
     )

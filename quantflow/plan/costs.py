@@ -48,12 +48,12 @@ from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
 from quantflow.plan.refining import refine_cost
 from quantflow.plan.remedying import remedy_cost
-from quantflow.plan.scanning import scan_cost
+from quantflow.plan.scanning import scan_cost, settle_cost
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
 from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams, RemedyParams
 from quantflow.sensitivity.choosing import AssignParams, SearchParams
-from quantflow.sensitivity.params import ScanParams
+from quantflow.sensitivity.params import ScanParams, SettleParams
 from quantflow.source.params import SourceParams
 from quantflow.tasks.params import OnnxTasksParams, TasksParams
 
@@ -116,6 +116,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
     "quantflow.remedies.stage:run": _Stage(RemedyParams, _with_text(remedy_cost)),
     "quantflow.sensitivity.scan:run": _Stage(ScanParams, _with_text(scan_cost)),
+    "quantflow.sensitivity.settle_stage:run": _Stage(SettleParams, _with_text(settle_cost)),
     "quantflow.measure.yardstick:run": _Stage(YardstickParams, _with_text(yardstick_cost)),
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
