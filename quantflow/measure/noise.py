@@ -43,7 +43,7 @@ def run(params: NoiseParams, inputs: Mapping[str, Path], output: Path, reporter:
     """
     windows = load_evaluation(inputs["data"])
     chosen = spread_windows(windows, params.windows)
-    some, at = _part(windows, chosen)
+    some, at = part_of(windows, chosen)
     folder = load_checkpoint(inputs["source"]).folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device)
     positions = int(windows.scored_counts.sum())
@@ -71,7 +71,7 @@ def spread_windows(windows: Windows, most: int) -> NDArray[np.int64]:
     return scored[np.unique(places.round().astype(np.int64))].astype(np.int64)
 
 
-def _part(windows: Windows, chosen: NDArray[np.int64]) -> tuple[Windows, NDArray[np.int64]]:
+def part_of(windows: Windows, chosen: NDArray[np.int64]) -> tuple[Windows, NDArray[np.int64]]:
     """Some windows by themselves, and where their scored positions are among all, [positions]."""
     pieces = list(windows)
     some = make_windows(

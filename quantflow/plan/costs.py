@@ -6,11 +6,21 @@ from functools import partial
 from typing import Any
 
 from quantflow.data.params import DataParams
-from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxCheckParams
+from quantflow.formats.onnx.params import (
+    OnnxAssembleParams,
+    OnnxBaseParams,
+    OnnxCheckParams,
+    OnnxImportParams,
+)
 from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
-from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
+from quantflow.measure.onnx_params import (
+    OnnxGenerationParams,
+    OnnxMeasureParams,
+    OnnxNoiseParams,
+    OnnxSpeedParams,
+)
 from quantflow.measure.params import (
     BaselineParams,
     CustomParams,
@@ -44,7 +54,7 @@ from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams,
 from quantflow.sensitivity.choosing import AssignParams, SearchParams
 from quantflow.sensitivity.params import ScanParams
 from quantflow.source.params import SourceParams
-from quantflow.tasks.params import TasksParams
+from quantflow.tasks.params import OnnxTasksParams, TasksParams
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,17 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.onnx.assemble:run": _Stage(OnnxAssembleParams, _with_shape(onnx.assemble_cost)),
     "quantflow.measure.onnx:baseline": _Stage(OnnxMeasureParams, _with_text(onnx.baseline_cost)),
     "quantflow.measure.onnx:artifact": _Stage(OnnxMeasureParams, _with_text(onnx.measure_cost)),
+    "quantflow.measure.onnx_noise:run": _Stage(OnnxNoiseParams, _with_text(onnx.noise_cost)),
     "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
+    "quantflow.measure.onnx_generation:baseline": _Stage(
+        OnnxGenerationParams, _with_shape(partial(onnx.generation_cost, runs=BASELINE_RUNS))
+    ),
+    "quantflow.measure.onnx_generation:artifact": _Stage(
+        OnnxGenerationParams, _with_shape(onnx.generation_cost)
+    ),
+    "quantflow.tasks.graph_stage:baseline": _Stage(OnnxTasksParams, _with_shape(onnx.tasks_cost)),
+    "quantflow.tasks.graph_stage:artifact": _Stage(OnnxTasksParams, _with_shape(onnx.tasks_cost)),
+    "quantflow.formats.onnx.imported:run": _Stage(OnnxImportParams, _with_shape(onnx.import_cost)),
     "quantflow.tasks.stage:baseline": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.tasks.stage:artifact": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.measure.generation:baseline": _Stage(

@@ -5,15 +5,27 @@ without VNNI and up to three times as fast with it, so that times are upper boun
 have taught better.
 """
 
-from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxCheckParams
-from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
+from quantflow.formats.onnx.params import (
+    OnnxAssembleParams,
+    OnnxBaseParams,
+    OnnxCheckParams,
+    OnnxImportParams,
+)
+from quantflow.measure.onnx_params import (
+    OnnxGenerationParams,
+    OnnxMeasureParams,
+    OnnxNoiseParams,
+    OnnxSpeedParams,
+)
+from quantflow.plan.asked import STORED_TOKEN_BYTES, UNCOUNTED_TASKS
 from quantflow.plan.files import HALF, SMALL_BYTES, SMALL_WORK
 from quantflow.plan.forward import FLOAT, HEAP_BYTES, forward_work, head_work, stored_bytes
-from quantflow.plan.measuring import ALONE_LOGITS, BESIDE_LOGITS, BESIDE_SAMPLE, on_selection
+from quantflow.plan.measuring import ALONE_LOGITS, BESIDE_LOGITS, BESIDE_SAMPLE, on_selection, some_windows
 from quantflow.plan.shape import ModelShape
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost, Work, amounts
 from quantflow.runtime.ort_sizes import LOGITS_BYTES, MOST_CHUNK
+from quantflow.tasks.params import OnnxTasksParams
 
 # Bytes a weight comes to on disk: its code, its share of the scales and of channels in floating point.
 STORED = {"w8a8": 1.31, "w8": 1.31, "w8-block": 1.13, "w4-block": 0.64, "dynamic": 1.01}
@@ -62,7 +74,7 @@ def base_cost(params: OnnxBaseParams, shape: ModelShape) -> Cost:
     if params.precision == "fp32":
         tried = forward_work(shape, TRIED_TOKENS, TRIED_TOKENS, TRIED_TOKENS)
         work += (tried + head_work(shape, TRIED_TOKENS)).times(3) + _loading(shape)
-    held = max(MAKER_BYTES + round(MAKER_COPIES * size), round(LOADED_COPIES * size))
+    held = max(MAKER_BYTES + round(MAKER_COPIES * size), SERVER_BYTES + round(LOADED_COPIES * size))
     return Cost(work, host_bytes=HEAP_BYTES + held, disk_bytes=size)
 
 
@@ -106,10 +118,43 @@ def speed_cost(params: OnnxSpeedParams, shape: ModelShape) -> Cost:
     work = (_loading(shape) + amounts(second=STARTING / 2)).times(TIMED)
     times = TIMED * (params.rounds + WARMING)
     for context in params.contexts:
-        work += _graph(shape, times * context, context)
-        work += amounts(elementwise=DECODING_PASSES * shape.parameters * times * params.output_tokens)
-    host = HEAP_BYTES + TIMED * (SERVER_BYTES + round(LOADED_COPIES * FLOAT * shape.parameters))
-    return Cost(work, host_bytes=host, disk_bytes=SMALL_BYTES)
+        work += _graph(shape, times * context, context) + _decoding(shape, times * params.output_tokens)
+    return Cost(work, host_bytes=TIMED * SERVER_BYTES + _loaded(TIMED, shape), disk_bytes=SMALL_BYTES)
+
+
+def noise_cost(params: OnnxNoiseParams, shape: ModelShape, text: TextSize) -> Cost:
+    """Some windows through the lossless graph twice, at once and in small pieces."""
+    some = some_windows(params.windows, text)
+    work = _running(shape, some).times(2) + amounts(comparing=some.positions * shape.vocabulary)
+    return _cost(work, 1, shape, some)
+
+
+def import_cost(params: OnnxImportParams, shape: ModelShape) -> Cost:
+    """The graph in memory, for three tokens."""
+    return Cost(SMALL_WORK + _loading(shape), host_bytes=_loaded(1, shape), disk_bytes=SMALL_BYTES)
+
+
+def tasks_cost(params: OnnxTasksParams, shape: ModelShape) -> Cost:
+    """A graph in memory; how much text tasks have cannot be told before."""
+    return Cost(host_bytes=_loaded(1, shape), unknown=UNCOUNTED_TASKS)
+
+
+def generation_cost(params: OnnxGenerationParams, shape: ModelShape, *, runs: int = 1) -> Cost:
+    """A prompt at a time, read and then gone on with token by token."""
+    reading = _graph(shape, params.prompts * params.prompt_tokens, params.prompt_tokens)
+    work = reading + _decoding(shape, params.prompts * params.output_tokens)
+    stored = STORED_TOKEN_BYTES * params.prompts * (params.prompt_tokens + params.output_tokens)
+    return Cost(
+        SMALL_WORK + _loading(shape) + work.times(runs), host_bytes=_loaded(1, shape), disk_bytes=stored
+    )
+
+
+def _loaded(graphs: int, shape: ModelShape) -> int:
+    return HEAP_BYTES + round(graphs * LOADED_COPIES * FLOAT * shape.parameters)
+
+
+def _decoding(shape: ModelShape, tokens: int) -> Work:
+    return amounts(elementwise=DECODING_PASSES * shape.parameters * tokens)
 
 
 def _graph(shape: ModelShape, tokens: int, length: int) -> Work:
@@ -132,7 +177,7 @@ def _cost(work: Work, graphs: int, shape: ModelShape, text: TextSize) -> Cost:
     logits = BESIDE_LOGITS if graphs > 1 else ALONE_LOGITS
     return Cost(
         SMALL_WORK + work,
-        host_bytes=HEAP_BYTES + round(graphs * LOADED_COPIES * size + logits * piece),
+        host_bytes=_loaded(graphs, shape) + round(logits * piece),
         disk_bytes=text.positions * BESIDE_SAMPLE,
         scratch_bytes=size if graphs > 1 else 0,
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from quantflow.errors import ArtifactError, RuntimeUnavailableError
 from quantflow.formats.onnx.graph_file import GraphFile
+from quantflow.formats.onnx.graph_interface import SHARED_CACHE
 from quantflow.formats.onnx.maker import FULL
 from quantflow.formats.onnx.params import GENAI_CONFIG, GRAPH_FILE, SessionOptions
 from quantflow.runtime.ort_sizes import LOGITS_BYTES, MOST_CHUNK
@@ -25,8 +26,6 @@ _LEVELS = {
 }
 _ERRORS_ONLY = 3  # its warnings about constants that it could not fold are no news
 _WIDTH = 500
-SHARING = "GroupQueryAttention"
-"""The operator whose present may lie where its past does."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +128,12 @@ class OnnxModel:
         logits: NDArray[np.float32] = first.numpy()[0].astype(np.float32, copy=False)
         return logits
 
+    def _cut(self, cache: list[Any], tokens: int) -> None:
+        """Leave so many tokens in a cache that grows; in one that is shared what follows is written over."""
+        if not self._shares_cache:
+            cut = [np.ascontiguousarray(value.numpy()[:, :, :tokens]) for value in cache]
+            cache[:] = [onnxruntime.OrtValue.ortvalue_from_numpy(part, self._device) for part in cut]
+
 
 class Sequel:
     """A text under way: its tokens so far are in the cache."""
@@ -154,10 +159,23 @@ class Sequel:
         self._past += ids.size
         return logits
 
-    def pieces(self, ids: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Take more tokens than are to go at once: first token and logits of every piece."""
-        for begin in range(0, ids.size, self._model.chunk):
-            yield begin, self.logits(ids[begin : begin + self._model.chunk])
+    def back_to(self, tokens: int) -> None:
+        """Forget all but the first so many tokens."""
+        self._past = tokens
+        self._model._cut(self._cache, tokens)
+
+    def pieces(
+        self, ids: NDArray[np.int64], at_once: int | None = None
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Take more tokens than are to go at once: first token and logits of every piece.
+
+        Args:
+            ids: Token ids, [tokens].
+            at_once: Most tokens of a piece; None for as many as go through the graph at once.
+        """
+        step = min(at_once or self._model.chunk, self._model.chunk)
+        for begin in range(0, ids.size, step):
+            yield begin, self.logits(ids[begin : begin + step])
 
 
 def generate(
@@ -230,7 +248,7 @@ def _shares_cache(graph: GraphFile, cache: tuple[CacheInput, ...]) -> bool:
     GroupQueryAttention does; other graphs concatenate both, and give back a longer cache.
     """
     makers = {output: node.op_type for node in graph.model.graph.node for output in node.output}
-    return all(makers.get(part.output) == SHARING for part in cache)
+    return all(makers.get(part.output) == SHARED_CACHE for part in cache)
 
 
 def _head_size(folder: Path) -> int | None:

@@ -6,7 +6,7 @@ import pytest
 
 from quantflow.formats.onnx.builder import ARCHITECTURES
 from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxScheme
-from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
+from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxNoiseParams, OnnxSpeedParams
 from quantflow.model.families import FAMILIES
 from quantflow.plan import onnx
 from quantflow.plan.assigning import assign_cost
@@ -54,6 +54,8 @@ def test_nothing_of_an_onnx_artifact_is_unknown() -> None:
         onnx.speed_cost(speed, SMOLLM2),
         assembled("w8"),
     ]
+    windows = OnnxNoiseParams(session=SESSION, windows=2)
+    costs.append(onnx.noise_cost(windows, SMOLLM2, TEXT))
     for cost in costs:
         assert seconds(cost) > 0
         assert cost.host_bytes

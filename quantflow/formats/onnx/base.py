@@ -80,7 +80,7 @@ def run(params: OnnxBaseParams, inputs: Mapping[str, Path], output: Path, report
         linears = graph_linears(graph, family, checkpoint.folder)
         advance(1)
         if params.precision == "fp32":
-            require_agreement(folder, checkpoint.folder, maker.name)
+            require_agreement(folder, checkpoint.folder, maker.name, work)
         advance(1)
     shutil.rmtree(work)
     record = {

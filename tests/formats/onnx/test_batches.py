@@ -40,10 +40,13 @@ def test_a_batch_with_a_past_is_taken_token_by_token_and_refused_in_chunks(groun
 
 def test_a_graph_that_says_something_else_than_the_model_is_not_used(ground: Ground, tmp_path: Path) -> None:
     folder = load_base(ground.base).folder
-    assert require_agreement(folder, ground.model, "the builder") < 1e-3
+    work = tmp_path / "work"
+    work.mkdir()
+    assert require_agreement(folder, ground.model, "the builder", work) < 1e-3
     graph = GraphFile(folder / GRAPH_FILE)
     norm = "model.layers.1.input_layernorm.weight"
     write_graph(graph, {norm: lambda: 1.05 * graph.read(norm)}, tmp_path)
     (tmp_path / GENAI_CONFIG).write_bytes((folder / GENAI_CONFIG).read_bytes())
     with pytest.raises(QuantizationError, match="in one piece, a logit differs by"):
-        require_agreement(tmp_path, ground.model, "the builder")
+        require_agreement(tmp_path, ground.model, "the builder", work)
+    assert [path.name for path in work.iterdir()] == ["onnxruntime.log"]

@@ -137,6 +137,16 @@ def test_onnxruntime_genai_runs_it_to_the_same_tokens(
     assert ours[: len(told)] == told
 
 
+def test_a_cache_that_grows_can_be_cut(olmo2: tuple[Ground, RecordingReporter]) -> None:
+    sequel = OnnxModel(load_base(olmo2[0].base).folder, SESSION).start(30)
+    ids = np.array(IDS)
+    sequel.logits(ids[:8])
+    once = sequel.logits(ids[8:14])
+    sequel.logits(ids[14:])
+    sequel.back_to(8)
+    assert np.abs(sequel.logits(ids[8:14]) - once).max() < 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stablelm", "starcoder2", "cohere", "glm"])
 def test_families_that_are_not_listed_are_exported_and_quantized_as_well(kind: str, tmp_path: Path) -> None:
