@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
+from quantflow.formats.assembly import load_assembly
 from quantflow.formats.onnx.census_record import has_census, load_census
 from quantflow.gate.against import against_criteria
 from quantflow.gate.asked_criteria import asked_criteria
@@ -18,7 +19,9 @@ from quantflow.gate.bound import kl_bound_criterion
 from quantflow.gate.census import census_criterion
 from quantflow.gate.decide import error
 from quantflow.gate.divergence import find_divergence, save_divergence
+from quantflow.gate.fidelity import fidelity_criterion
 from quantflow.gate.holm import corrected, several_failures
+from quantflow.gate.import_margins import with_margins_of_import
 from quantflow.gate.kl import MEAN, P99, TOP1, kl_criterion, kl_p99_criterion, top1_criterion
 from quantflow.gate.lossless import find_level, identical_outputs, level_criterion
 from quantflow.gate.pairing import pairing_problem
@@ -30,6 +33,7 @@ from quantflow.gate.slices import slice_criteria
 from quantflow.gate.verdict import Verdict, combine
 from quantflow.inspection.record import load_inspection
 from quantflow.measure.batches import scored_targets
+from quantflow.measure.fidelity import load_fidelity
 from quantflow.measure.generated import GenerationValue, compare_generation
 from quantflow.measure.generation_record import load_generation
 from quantflow.measure.measurement import Samples, load_samples
@@ -66,11 +70,14 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     Args:
         params: The artifact's name and margins.
         inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` and `baseline-kl`
-            where KL was measured in another runtime, of `noise` where the baseline was run twice, of `speed`
-            where serving is judged, and those that `asked_criteria` and `against_criteria` name.
+            where KL was measured in another runtime, of `noise` where the baseline was run twice, of `graph`
+            where it is a graph, of `speed` where serving is judged, of `assemble` where margins hang on what
+            was imported, and those that `asked_criteria` and `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
+    if params.defaults:
+        params = with_margins_of_import(params, load_assembly(inputs["assemble"]).imported, reporter)
     with reporter.track("judging criteria", 1) as advance:
         windows = load_windows(inputs["data"] / EVALUATION_FILE)
         documents = load_documents(inputs["data"])
@@ -99,6 +106,7 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             outputs=outputs,
             others=(
                 *_served(params, inputs),
+                *_graph(params, inputs),
                 *_census(params, inputs),
                 *asked_criteria(params.artifact, params.asked, clusters.tolist(), inputs),
                 *against_criteria(params, asked.document, asked.target, asked.clusters, inputs),
@@ -117,6 +125,13 @@ def _served(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionRe
     if params.speed is None and params.memory is None:
         return ()
     return serving_criteria(params.artifact, load_serving(inputs["speed"]), params.speed, params.memory)
+
+
+def _graph(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
+    """Whether the lossless graph is the model, of an artifact that was measured beside it."""
+    if "graph" not in inputs:
+        return ()
+    return (fidelity_criterion(params.artifact, load_fidelity(inputs["graph"])),)
 
 
 def _census(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:

@@ -12,6 +12,7 @@ from quantflow.formats.onnx.params import (
     OnnxImportParams,
 )
 from quantflow.measure.onnx_params import (
+    OnnxFidelityParams,
     OnnxGenerationParams,
     OnnxMeasureParams,
     OnnxNoiseParams,
@@ -120,6 +121,14 @@ def speed_cost(params: OnnxSpeedParams, shape: ModelShape) -> Cost:
     for context in params.contexts:
         work += _graph(shape, times * context, context) + _decoding(shape, times * params.output_tokens)
     return Cost(work, host_bytes=TIMED * SERVER_BYTES + _loaded(TIMED, shape), disk_bytes=SMALL_BYTES)
+
+
+def fidelity_cost(params: OnnxFidelityParams, shape: ModelShape) -> Cost:
+    """The lossless graph in memory, the model block by block, and the logits of both."""
+    tokens = params.windows * params.tokens
+    work = _loading(shape) + _graph(shape, tokens, params.tokens).times(2)
+    work += amounts(comparing=tokens * shape.vocabulary)
+    return Cost(SMALL_WORK + work, host_bytes=_loaded(1, shape), disk_bytes=SMALL_BYTES)
 
 
 def noise_cost(params: OnnxNoiseParams, shape: ModelShape, text: TextSize) -> Cost:

@@ -6,7 +6,12 @@ import pytest
 
 from quantflow.formats.onnx.builder import ARCHITECTURES
 from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxScheme
-from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxNoiseParams, OnnxSpeedParams
+from quantflow.measure.onnx_params import (
+    OnnxFidelityParams,
+    OnnxMeasureParams,
+    OnnxNoiseParams,
+    OnnxSpeedParams,
+)
 from quantflow.model.families import FAMILIES
 from quantflow.plan import onnx
 from quantflow.plan.assigning import assign_cost
@@ -56,6 +61,8 @@ def test_nothing_of_an_onnx_artifact_is_unknown() -> None:
     ]
     windows = OnnxNoiseParams(session=SESSION, windows=2)
     costs.append(onnx.noise_cost(windows, SMOLLM2, TEXT))
+    against_torch = OnnxFidelityParams(session=SESSION, device="cpu", windows=2, tokens=64)
+    costs.append(onnx.fidelity_cost(against_torch, SMOLLM2))
     for cost in costs:
         assert seconds(cost) > 0
         assert cost.host_bytes
