@@ -132,7 +132,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.measure.onnx_noise:run": _Stage(OnnxNoiseParams, _with_text(onnx.noise_cost)),
     "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
     "quantflow.measure.onnx_generation:baseline": _Stage(
-        OnnxGenerationParams, _with_shape(onnx.generation_cost)
+        OnnxGenerationParams, _with_shape(partial(onnx.generation_cost, runs=BASELINE_RUNS))
     ),
     "quantflow.measure.onnx_generation:artifact": _Stage(
         OnnxGenerationParams, _with_shape(onnx.generation_cost)
