@@ -1,5 +1,6 @@
 """A run with everything that a recipe can ask beside loss on text, of an artifact made here and an import."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import quantflow
 from quantflow.commands.judging import judging
 from quantflow.errors import RecipeError
 from quantflow.gate.verdict import Verdict
+from quantflow.report.html import render_html
 from tests.tasks.toys import task_folder
+from tests.tiny_models import documents
 from tests.tiny_run import write_recipe
 
 ASKED = """\
@@ -27,11 +30,32 @@ def finished(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     folder = tmp_path_factory.mktemp("asked")
     served = Path(shutil.copytree(tiny_llama, folder / "served"))
     recipe = write_recipe(folder, tiny_llama)
-    task_folder(folder / "own", items=40)
+    _plant(task_folder(folder / "own", items=40) / "items.jsonl")
     (folder / "scorer.py").write_text(SCORER)
     text = recipe.read_text().replace("artifacts:\n", "artifacts:\n  - {name: theirs, import: served}\n")
     recipe.write_text(text + ASKED.format(against=served))
     return recipe, quantflow.run(quantflow.load_recipe(recipe), folder=folder)
+
+
+def _plant(items: Path) -> None:
+    """Let one item hold the text that is calibrated on."""
+    rows = [json.loads(line) | {"seen": ""} for line in items.read_text().splitlines()]
+    rows[7]["seen"] = "\n".join(documents(80, seed=1))
+    items.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_an_item_that_calibration_text_has_is_counted_and_told(
+    finished: tuple[Path, quantflow.RunResult],
+) -> None:
+    report = finished[1].report
+    assert report.data is not None and report.data.leakage is not None
+    leaked = report.data.leakage.tasks["toy_next"]
+    assert (leaked.items, leaked.leaked, leaked.passages) == (40, 1, 1)
+    assert leaked.shown[0].item == "toy_next/7"
+    (event,) = (event for event in report.events if event.code == "task-items-in-calibration")
+    assert event.detail["items"] == 1
+    for language, said in (("en", "take those documents out of data.files"), ("zh", "从 data.files 中去掉")):
+        assert said in render_html(report.model_copy(update={"language": language}))
 
 
 def test_every_criterion_is_judged_for_both_artifacts(finished: tuple[Path, quantflow.RunResult]) -> None:

@@ -12,6 +12,8 @@ from safetensors.numpy import load_file, save
 CALIBRATION_FILE = "calibration.safetensors"
 SELECTION_FILE = "selection.safetensors"
 EVALUATION_FILE = "evaluation.safetensors"
+CALIBRATED_FILE = "calibration-documents.safetensors"
+"""The documents that calibration windows are packed from, each by itself and whole, in random order."""
 
 PACKED = -1
 """`Windows.document` of a window packed from several documents."""

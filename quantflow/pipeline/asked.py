@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from quantflow.errors import RecipeError
-from quantflow.gate.asked import Asked, CustomMargin, GenerationMargin, TaskMargin
+from quantflow.gate.asked import Asked, CustomMargin, DriftMargin, GenerationMargin, TaskMargin
+from quantflow.leakage.params import LeakageParams
 from quantflow.measure.params import CustomParams, CustomScore, GenerationParams
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.machine import Machine
@@ -14,6 +15,7 @@ from quantflow.recipe.tasks import CustomScorer
 from quantflow.tasks.params import TasksParams, TaskSpec
 
 BASELINE_TASKS, BASELINE_GENERATION = "tasks", "generation"
+LEAKAGE = "leakage"
 AGAINST, AGAINST_MEASURED, AGAINST_TASKS = "against", "measure-against", "tasks-against"
 """Stages of the artifact in service."""
 
@@ -37,11 +39,14 @@ def asked_of(recipe: Recipe) -> Asked:
             )
             for scorer in gate.custom
         ),
+        drift=None
+        if gate.drift is None
+        else DriftMargin(max_js=gate.drift.max_js, required=gate.drift.required),
     )
 
 
 def asked_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
-    """The stages that run the baseline.
+    """The stages that run the baseline, and the one that looks for tasks' items in calibration text.
 
     Raises:
         RecipeError: The folder of tasks is not there, scorers have nothing to score, or an artifact is an
@@ -68,6 +73,14 @@ def asked_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tupl
                 on_device=True,
                 external=external,
                 resumable=True,
+            )
+        )
+        stages.append(
+            Stage(
+                name=LEAKAGE,
+                function="quantflow.leakage.stage:run",
+                params=LeakageParams(),
+                inputs={"source": "source", "data": "data", "tasks": BASELINE_TASKS},
             )
         )
     if recipe.gate.generation is not None:
@@ -159,6 +172,8 @@ def asked_inputs(recipe: Recipe, name: str) -> dict[str, str]:
         inputs["against"] = AGAINST_MEASURED
         if recipe.gate.tasks:
             inputs["tasks-against"] = AGAINST_TASKS
+    if recipe.gate.drift is not None:
+        inputs["drift"] = "drift"
     if recipe.gate.identity is not None:
         inputs |= {"source": "source", "assemble": f"assemble:{name}"}
     return inputs

@@ -17,6 +17,7 @@ from quantflow.pipeline.assigning import assigning_stages, keeps, selection_base
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
+from quantflow.pipeline.drift import drift_stage
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.importing import import_stage
 from quantflow.pipeline.machine import Machine
@@ -77,12 +78,16 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     where = _measured_in(recipe, machine)[0]
     params = where.params or MeasureParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens)
     scan = scan_stage(recipe, machine) if assigns(recipe) else None
+    drift = drift_stage(recipe, machine, digests)
+    early = drift is not None and "quantize" not in drift.inputs  # before hours are spent on other text
     return (
         *_shared_stages(recipe, machine, digests),
         *onnx_shared_stages(recipe, machine),
         *asked_stages(recipe, machine, digests),
         *against_stages(recipe, machine, digests, where.runtime, params),
+        *([drift] if drift is not None and early else []),
         *_quantizing_stages(recipe, machine),
+        *([drift] if drift is not None and not early else []),
         *([scan] if scan is not None else []),
         *own,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from quantflow.data.documents import load_accounting, load_documents
+from quantflow.drift.record import load_drift
 from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.formats.onnx.census_record import Census, has_census, load_census
@@ -17,12 +18,15 @@ from quantflow.gate.divergence import load_divergence
 from quantflow.gate.stage import independent_groups, load_gate
 from quantflow.gate.tasks import pairing_problem
 from quantflow.gate.verdict import Verdict, combine, exit_code
+from quantflow.leakage.record import load_leakage
 from quantflow.measure.generated import compare_generation
 from quantflow.measure.generation_record import load_generation
 from quantflow.measure.measurement import Measurement, load_measurement
 from quantflow.measure.serving import load_serving
+from quantflow.pipeline.asked import LEAKAGE
 from quantflow.pipeline.code import code_identity
 from quantflow.pipeline.devices import decide
+from quantflow.pipeline.drift import DRIFT
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
@@ -36,8 +40,17 @@ from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
 from quantflow.remedies.record import load_remedy_record
-from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
+from quantflow.report.drift_lines import drift_lines
+from quantflow.report.model import (
+    ArtifactReport,
+    BaselineReport,
+    DataReport,
+    DriftReport,
+    Report,
+    Scheme,
+)
 from quantflow.report.redaction import redact
+from quantflow.report.wording import load_wording
 from quantflow.sensitivity.assignment import AssignmentRecord, load_assignment
 from quantflow.sensitivity.record import ScanRecord, load_scan
 from quantflow.source.checkpoint import load_checkpoint
@@ -311,7 +324,18 @@ def _baseline(outcomes: Outcomes) -> BaselineReport | None:
 
 def _data(outcomes: Outcomes) -> DataReport | None:
     stored = outcomes["data"].stored
-    return DataReport.of(load_accounting(stored.folder)) if stored else None
+    if stored is None:
+        return None
+    report, drift = DataReport.of(load_accounting(stored.folder)), _stored(DRIFT, outcomes)
+    leaked = _stored(LEAKAGE, outcomes)
+    if leaked is not None and report.leakage is not None:
+        tasks = load_leakage(leaked.folder)
+        report = report.model_copy(update={"leakage": report.leakage.model_copy(update={"tasks": tasks})})
+    if drift is None:
+        return report
+    record = load_drift(drift.folder)
+    said = DriftReport(**record.model_dump(), sentences=tuple(drift_lines(record, load_wording("en"))))
+    return report.model_copy(update={"drift": said})
 
 
 def _reason(outcomes: Sequence[StageOutcome], gates: Mapping[str, GateResult | None]) -> str:

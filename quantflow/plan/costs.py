@@ -6,10 +6,12 @@ from functools import partial
 from typing import Any
 
 from quantflow.data.params import DataParams
+from quantflow.drift.params import DriftParams
 from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxCheckParams
 from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
+from quantflow.leakage.params import LeakageParams
 from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
 from quantflow.measure.params import (
     BaselineParams,
@@ -21,8 +23,16 @@ from quantflow.measure.params import (
 )
 from quantflow.pipeline.stage import StageParams
 from quantflow.plan import onnx
-from quantflow.plan.asked import BASELINE_RUNS, custom_cost, generation_cost, import_cost, tasks_cost
+from quantflow.plan.asked import (
+    BASELINE_RUNS,
+    UNCOUNTED_TASKS,
+    custom_cost,
+    generation_cost,
+    import_cost,
+    tasks_cost,
+)
 from quantflow.plan.assigning import assign_cost, search_cost
+from quantflow.plan.drifting import drift_cost
 from quantflow.plan.files import (
     assemble_cost,
     check_cost,
@@ -101,6 +111,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.data.stage:run": _Stage(DataParams, _data),
     "quantflow.measure.baseline:run": _Stage(BaselineParams, _with_text(baseline_cost)),
     "quantflow.measure.noise:run": _Stage(NoiseParams, _with_text(noise_cost)),
+    "quantflow.drift.stage:run": _Stage(DriftParams, _with_text(drift_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
     "quantflow.remedies.stage:run": _Stage(RemedyParams, _with_text(remedy_cost)),
@@ -119,6 +130,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
     "quantflow.tasks.stage:baseline": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.tasks.stage:artifact": _Stage(TasksParams, _with_shape(tasks_cost)),
+    "quantflow.leakage.stage:run": _Stage(LeakageParams, lambda params, facts: Cost(unknown=UNCOUNTED_TASKS)),
     "quantflow.measure.generation:baseline": _Stage(
         GenerationParams, _with_shape(partial(generation_cost, runs=BASELINE_RUNS))
     ),

@@ -18,7 +18,8 @@ from quantflow.report.charts.tokens import TOKEN_FATES, token_bar
 from quantflow.report.charts.tradeoff import tradeoff_chart
 from quantflow.report.charts.trend import trend_chart
 from quantflow.report.differences import marked
-from quantflow.report.lines import decision_line, kept_line, reading_line, scheme_line
+from quantflow.report.drift_lines import drift_lines
+from quantflow.report.lines import decision_line, kept_line, leakage_line, reading_line, scheme_line
 from quantflow.report.llama_rows import llama_rows
 from quantflow.report.measures import (
     show_change,
@@ -43,6 +44,7 @@ SECTIONS = (
     "changes",
     "slices",
     "data",
+    "drift",
     "trend",
     "events",
     "provenance",
@@ -112,6 +114,8 @@ def _sections(report: Report) -> list[str]:
         absent.add("lossless")
     if not any(map(changed, report.artifacts)):
         absent.add("changes")
+    if report.data is None or report.data.drift is None:
+        absent.add("drift")
     if trend_chart(report, load_wording(report.language)) is None:
         absent.add("trend")
     return [section for section in SECTIONS if section not in absent]
@@ -136,6 +140,7 @@ def _template(language: Language) -> Template:
         scheme_line,
         reading_line,
         kept_line,
+        leakage_line,
         decision_line,
         trend_chart,
         confidence_chart,
@@ -145,6 +150,7 @@ def _template(language: Language) -> Template:
         pair_line,
         task_line,
         flips_line,
+        drift_lines,
     )
     return page_environment(language).get_template(
         "report.html.j2",

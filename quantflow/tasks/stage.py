@@ -55,7 +55,8 @@ def artifact(params: TasksParams, inputs: Mapping[str, Path], output: Path, repo
     """
     folder = artifact_folder(inputs["assemble"])
     decoder = StreamedDecoder(folder, open_artifact(folder), params.device)
-    save_tasks(output, _records(decoder, params, ArtifactError, reporter, noise=False))
+    records = _records(decoder, params, ArtifactError, reporter, noise=False)
+    save_tasks(output, [record.without_fields() for record in records])
 
 
 def _records(
