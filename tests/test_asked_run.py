@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import quantflow
 from quantflow.commands.judging import judging
@@ -88,6 +89,11 @@ def test_the_report_has_what_was_asked_for(finished: tuple[Path, quantflow.RunRe
     assert theirs.measurements.tasks["toy_next"].n == 40
     assert theirs.measurements.generation is not None
     assert theirs.measurements.generation.prompts == 40
+    recovery = theirs.measurements.recovery
+    assert recovery is not None and (recovery.value, recovery.tasks, recovery.n) == (1.0, 1, 40)
+    assert "a description, not judged" in render_html(finished[1].report)
+    assert theirs.lossless is not None
+    assert "Its tensors are the baseline's, bit by bit." in theirs.lossless.checks[0].reason
     assert "artifact-imported" in {event.code for event in finished[1].report.events}
 
 
@@ -121,3 +127,52 @@ def test_what_is_not_there_is_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(RecipeError, match=complaint):
         quantflow.run(quantflow.load_recipe(finished[0], (override,)), folder=finished[0].parent)
+
+
+def test_logits_that_are_no_numbers_and_another_vocabulary_are_errors_with_a_reason(
+    finished: tuple[Path, quantflow.RunResult],
+) -> None:
+    folder = finished[0].parent
+    spoiled = Path(shutil.copytree(folder / "served", folder / "spoiled"))
+    weights = load_file(spoiled / "model.safetensors")
+    weights["model.norm.weight"][3] = float("nan")
+    save_file(weights, spoiled / "model.safetensors", metadata={"format": "pt"})
+    larger = Path(shutil.copytree(folder / "served", folder / "larger"))
+    config = json.loads((larger / "config.json").read_text())
+    (larger / "config.json").write_text(json.dumps(config | {"vocab_size": 300}))
+    recipe = quantflow.load_recipe(
+        finished[0],
+        (
+            "artifacts=[{name: spoiled, import: spoiled}, {name: larger, import: larger}]",
+            *(f"gate.{key}=null" for key in ("generation", "against")),
+            *(f"gate.{key}=[]" for key in ("tasks", "custom")),
+        ),
+    )
+    report = quantflow.run(recipe, folder=folder).report
+    assert [artifact.verdict for artifact in report.artifacts] == [Verdict.ERROR, Verdict.ERROR]
+    assert report.exit_code == 2
+    assert "measure:spoiled" in report.reason and "not finite numbers" in report.reason
+    assert "measure:larger" in report.reason and "a vocabulary of 300" in report.reason
+
+
+def test_a_task_that_fails_half_way_makes_the_run_an_error_and_names_it(
+    finished: tuple[Path, quantflow.RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def failing(self: object, document: object, results: object) -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        if calls > 3:
+            raise ZeroDivisionError("no scores left")
+        return {"acc": 1.0}
+
+    monkeypatch.setattr("lm_eval.api.task.ConfigurableTask.process_results", failing)
+    recipe = quantflow.load_recipe(
+        finished[0],
+        ("gate.tasks=[{name: toy_choice, max_drop: 0.9}]", "gate.against=null"),
+    )
+    report = quantflow.run(recipe, folder=finished[0].parent).report
+    assert report.verdict is Verdict.ERROR and report.exit_code == 2
+    assert "toy_choice: the task failed: ZeroDivisionError: no scores left" in report.reason
+    assert not any(criterion.name == "tasks" for criterion in report.criteria)

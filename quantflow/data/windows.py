@@ -73,6 +73,26 @@ def make_windows(
     )
 
 
+def some_windows(windows: Windows, chosen: NDArray[np.int64]) -> tuple[Windows, NDArray[np.int64]]:
+    """Some windows by themselves, and where their scored positions are among those of all.
+
+    Args:
+        windows: All.
+        chosen: Indices of some, in the order in which they are to be.
+
+    Returns:
+        They, and the place of every scored position of theirs, [positions].
+    """
+    pieces = list(windows)
+    some = make_windows(
+        [pieces[i] for i in chosen], windows.document[chosen].tolist(), windows.scored_from[chosen].tolist()
+    )
+    counts = windows.scored_counts
+    ends = np.cumsum(counts)
+    at = [np.empty(0, dtype=np.int64), *(np.arange(ends[i] - counts[i], ends[i]) for i in chosen)]
+    return some, np.concatenate(at)
+
+
 def scored_documents(windows: Windows) -> NDArray[np.int32]:
     """Document of every scored position, in the order of the windows, [positions]."""
     return np.repeat(windows.document, windows.scored_counts)

@@ -142,9 +142,9 @@ def _variance(part: csr_array, share: Floats, p: Floats, q: Floats) -> float:
     """Variance of one half of the divergence, by document."""
     middle = (p + q) / 2
     value = np.log2(np.divide(share, middle, out=np.ones_like(share), where=share > 0)) / 2
-    clusters = Clusters(np.asarray(part @ value), np.asarray(part.sum(axis=1)).ravel())
+    clusters = Clusters(np.asarray(part @ value), np.asarray(part.sum(axis=1), dtype=np.float64).ravel())
     return float(clusters.std_error) ** 2
 
 
 def _sum(counts: csr_array) -> Floats:
-    return np.asarray(counts.sum(axis=0)).ravel()
+    return np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()

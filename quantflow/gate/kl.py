@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quantflow.gate.decide import Criterion, decide, error, not_finite, nothing
+from quantflow.gate.decide import FIXED_LEVEL, Criterion, decide, error, not_finite, nothing
 from quantflow.gate.result import CriterionResult
 from quantflow.gate.statistics import needed_clusters, quantile_estimate, ratio_estimate
 from quantflow.measure.measurement import Samples
@@ -34,19 +34,22 @@ TOP1 = Criterion(
 )
 
 
-def kl_criterion(artifact: str, measured: Samples, max_mean_kl: float) -> CriterionResult:
+def kl_criterion(
+    artifact: str, measured: Samples, max_mean_kl: float, *, level: float = FIXED_LEVEL
+) -> CriterionResult:
     """Judge the mean KL(baseline ‖ artifact) over all scored positions.
 
     Args:
         artifact: Name of the artifact.
         measured: Samples of the artifact.
         max_mean_kl: Margin, nats per token.
+        level: One-sided probability with which either bound may err.
     """
     unusable = _unusable(artifact, MEAN, measured, max_mean_kl)
     if unusable is not None or measured.kl is None:
         return unusable or error(artifact, MEAN, max_mean_kl, _NO_KL)
     estimate = ratio_estimate(measured.document, measured.kl, skewed=True)
-    return decide(artifact, MEAN, estimate, max_mean_kl, value=estimate.value)
+    return decide(artifact, MEAN, estimate, max_mean_kl, value=estimate.value, level=level)
 
 
 def kl_p99_criterion(artifact: str, measured: Samples, max_p99: float) -> CriterionResult:

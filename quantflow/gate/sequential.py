@@ -95,6 +95,11 @@ def _normal_density(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
+def level_factor(degrees_of_freedom: int, level: float) -> float:
+    """How many times as far a bound reaches that errs with another one-sided probability than 5 %."""
+    return float(stdtrit(degrees_of_freedom, 1 - level)) / t_quantile(degrees_of_freedom)
+
+
 def at_level(estimate: RatioEstimate, level: float) -> RatioEstimate:
     """The same estimate with bounds that err with another one-sided probability.
 
@@ -104,8 +109,7 @@ def at_level(estimate: RatioEstimate, level: float) -> RatioEstimate:
         estimate: With bounds at 5 % each.
         level: One-sided probability of either bound to miss the truth.
     """
-    freedom = estimate.n_clusters - 1
-    factor = float(stdtrit(freedom, 1 - level)) / t_quantile(freedom)
+    factor = level_factor(estimate.n_clusters - 1, level)
     return RatioEstimate(
         value=estimate.value,
         std_error=estimate.std_error,
@@ -141,6 +145,6 @@ class Saving:
         if self.measured == self.available:
             return f"All {self.available} documents were needed ({looks})."
         return (
-            f"Every criterion was decided after {self.measured} of {self.available} documents ({looks}): "
+            f"Perplexity and KL were decided after {self.measured} of {self.available} documents ({looks}): "
             f"{100 * self.share:.0f} % of the measuring was saved."
         )

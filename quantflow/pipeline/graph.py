@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantflow.formats.params import AssembleParams, ExportParams
+from quantflow.gate.adaptive import SequentialMargins
 from quantflow.inspection.params import InspectParams
+from quantflow.measure.adaptive_params import AdaptiveParams
 from quantflow.measure.params import (
     BaselineParams,
     MeasureParams,
     ServedParams,
     YardstickParams,
 )
+from quantflow.pipeline.adaptive import look_seed
 from quantflow.pipeline.against import against_stages
 from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
 from quantflow.pipeline.assigning import assigning_stages, keeps, selection_baseline
@@ -40,6 +43,7 @@ from quantflow.recipe.artifacts import (
     TorchArtifact,
     is_quantized_here,
 )
+from quantflow.recipe.margins import margins
 from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
@@ -141,7 +145,10 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
             Stage(
                 name=f"baseline{where.mark}",
                 function=where.runtime.baseline,
-                params=where.params or BaselineParams(device=machine.device, batch_tokens=batch_tokens),
+                params=where.params
+                or BaselineParams(
+                    device=machine.device, batch_tokens=batch_tokens, look_seed=look_seed(recipe)
+                ),
                 inputs={"source": "source", "data": "data"},
                 on_device=True,
                 resumable=where.runtime is TORCH,
@@ -190,6 +197,7 @@ def _artifact_stages(
 ) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     speed, memory = speed_margin(recipe), memory_margins(recipe)
+    looked = _adaptive_params(recipe, artifact, machine)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
     if len(_measured_in(recipe, machine)) > 1:
         inputs |= {"kl": f"measure{KL_MARK}:{name}", "baseline-kl": f"baseline{KL_MARK}"}
@@ -197,14 +205,14 @@ def _artifact_stages(
         inputs["noise"] = NOISE
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
-    inputs |= asked_inputs(recipe, name)
+    inputs |= {"source": "source", "assemble": f"assemble:{name}", **asked_inputs(recipe, name)}
     return (
         *_making_stages(recipe, artifact, machine, digests),
         *(
             Stage(
                 name=f"measure{where.mark}:{name}",
-                function=where.runtime.measure,
-                params=where.params or MeasureParams(device=device, batch_tokens=batch_tokens),
+                function=where.runtime.measure if looked is None else "quantflow.measure.adaptive:run",
+                params=where.params or looked or MeasureParams(device=device, batch_tokens=batch_tokens),
                 inputs={
                     "source": "source",
                     "data": "data",
@@ -225,6 +233,21 @@ def _artifact_stages(
             params=gate_params(recipe, artifact),
             inputs=inputs,
             artifact=name,
+        ),
+    )
+
+
+def _adaptive_params(recipe: Recipe, artifact: TorchArtifact, machine: Machine) -> AdaptiveParams | None:
+    """Parameters of measuring an artifact look by look; None where it is measured in one go."""
+    seed, limits = look_seed(recipe), margins(recipe, artifact)
+    if seed is None:
+        return None
+    return AdaptiveParams(
+        device=machine.device,
+        batch_tokens=recipe.runtime.batch_tokens,
+        look_seed=seed,
+        margins=SequentialMargins(
+            artifact=artifact.name, max_increase=limits.max_increase, max_mean_kl=limits.max_mean_kl
         ),
     )
 

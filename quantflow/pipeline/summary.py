@@ -15,6 +15,7 @@ from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.criteria import GateResult
 from quantflow.gate.divergence import load_divergence
+from quantflow.gate.recovery import task_recovery
 from quantflow.gate.stage import independent_groups, load_gate
 from quantflow.gate.tasks import pairing_problem
 from quantflow.gate.verdict import Verdict, combine, exit_code
@@ -201,6 +202,7 @@ def _artifact(
         sensitivity=_sensitivity(recipe, artifact, outcomes),
         assignment=_assignment(artifact.name, outcomes),
         lossless=gate.lossless if gate else None,
+        saving=gate.saving if gate else None,
     )
 
 
@@ -250,6 +252,7 @@ def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
         before, after = load_tasks(base_tasks.folder), load_tasks(tasks.folder)
         paired = {name: r for name, r in after.items() if pairing_problem(before[name], r) is None}
         added["tasks"] = {name: task_value(before[name], record) for name, record in paired.items()}
+        added["recovery"] = task_recovery(before, paired)
     said, base_said = _stored(f"generation:{artifact}", outcomes), _stored("generation", outcomes)
     if said is not None and base_said is not None:
         data = outcomes["data"].stored

@@ -12,6 +12,7 @@ from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.leakage.params import LeakageParams
+from quantflow.measure.adaptive_params import AdaptiveParams
 from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
 from quantflow.measure.params import (
     BaselineParams,
@@ -120,6 +121,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
     "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),
+    "quantflow.measure.adaptive:run": _Stage(AdaptiveParams, _with_text(measure_cost)),  # at most
     "quantflow.formats.onnx.check:run": _Stage(
         OnnxCheckParams, lambda params, facts: onnx.check_cost(params)
     ),

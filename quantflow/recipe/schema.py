@@ -61,6 +61,12 @@ class Gate(Section):
     kl: KlMargin = Field(
         default=KlMargin(), description="Margin for KL divergence, how far next-token distributions moved."
     )
+    evaluation: Literal["fixed", "adaptive"] = Field(
+        default="fixed",
+        description="Whether an artifact is measured on all evaluation documents (fixed), or on as many, in "
+        "random order, as it takes to decide perplexity and mean KL, with 8 looks at most and each paid for "
+        "(adaptive): for trying things out, in torch. Default: fixed.",
+    )
     require: Level | None = Field(
         default=None,
         description="Level of lossless that every artifact has to reach: L1 (logits equal within the "

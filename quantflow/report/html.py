@@ -7,7 +7,14 @@ from jinja2 import Template
 from quantflow.measure.speed_value import SPEED_METRICS
 from quantflow.report import figures
 from quantflow.report.advice import next_steps
-from quantflow.report.changes_lines import changed, flips_line, generation_line, pair_line, task_line
+from quantflow.report.changes_lines import (
+    changed,
+    flips_line,
+    generation_line,
+    pair_line,
+    recovery_line,
+    task_line,
+)
 from quantflow.report.charts.confidence import confidence_chart
 from quantflow.report.charts.frontier import frontier_chart
 from quantflow.report.charts.heat import heat_chart
@@ -19,7 +26,14 @@ from quantflow.report.charts.tradeoff import tradeoff_chart
 from quantflow.report.charts.trend import trend_chart
 from quantflow.report.differences import marked
 from quantflow.report.drift_lines import drift_lines
-from quantflow.report.lines import decision_line, kept_line, leakage_line, reading_line, scheme_line
+from quantflow.report.lines import (
+    decision_line,
+    kept_line,
+    leakage_line,
+    reading_line,
+    saving_line,
+    scheme_line,
+)
 from quantflow.report.llama_rows import llama_rows
 from quantflow.report.measures import (
     show_change,
@@ -141,6 +155,7 @@ def _template(language: Language) -> Template:
         reading_line,
         kept_line,
         leakage_line,
+        saving_line,
         decision_line,
         trend_chart,
         confidence_chart,
@@ -148,6 +163,7 @@ def _template(language: Language) -> Template:
         scan_line,
         generation_line,
         pair_line,
+        recovery_line,
         task_line,
         flips_line,
         drift_lines,

@@ -55,6 +55,21 @@ def leakage_line(leakage: LeakageReport, words: Wording) -> str:
     )
 
 
+def saving_line(artifact: ArtifactReport, words: Wording) -> str:
+    """On how many documents an artifact was measured that is measured look by look."""
+    saving = artifact.saving
+    assert saving is not None
+    return words.counted(
+        "criteria.saved",
+        saving.looks,
+        count(saving.looks),
+        name=artifact.name,
+        measured=count(saving.measured),
+        available=count(saving.available),
+        share=percent(saving.share),
+    )
+
+
 def kept_line(artifact: ArtifactReport, words: Wording) -> str:
     """The units of the blocks that stay in the model's own type."""
     number, units = len(artifact.kept_units), words("list.comma").join(artifact.kept_units)

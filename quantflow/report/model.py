@@ -10,6 +10,7 @@ from quantflow.drift.record import DriftRecord
 from quantflow.formats.onnx.census_record import Census
 from quantflow.gate.divergence import Divergence
 from quantflow.gate.result import CriterionResult, Lossless
+from quantflow.gate.sequential import Saving
 from quantflow.gate.verdict import Verdict
 from quantflow.leakage.record import TaskLeakage
 from quantflow.measure.measurement import Measurement
@@ -71,6 +72,7 @@ class ArtifactReport(_Part):
         sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
         assignment: Which units are spared and why; None where none were to be chosen.
         lossless: The level of lossless that it reaches; None where it was not judged.
+        saving: What stopping early saved; None where documents were measured in one go.
     """
 
     name: str
@@ -90,6 +92,7 @@ class ArtifactReport(_Part):
     sensitivity: ScanRecord | None = None
     assignment: AssignmentRecord | None = None
     lossless: Lossless | None = None
+    saving: Saving | None = None
 
 
 class BaselineReport(_Part):
