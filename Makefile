@@ -66,7 +66,7 @@ test: $(STAMP)  ## run the tests that take seconds each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(STAMP)  ## run the tests that need the quickstart model
-	@$(BIN)/python -m pytest -m slow -rs
+	@$(BIN)/python -m pytest -m slow -rs -n 2 --dist loadfile
 
 test-interop: $(STAMP)  ## run the tests that load artifacts in other programs, as far as they are installed
 	@$(BIN)/python -m pytest -m interop -rs

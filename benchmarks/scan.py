@@ -40,14 +40,13 @@ from quantflow.quantize.params import QuantizeParams, Scheme, int8_scheme
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.choice import choice_by
 from quantflow.sensitivity.exact import block_of_unit
-from quantflow.sensitivity.int8_swap import Int8Codes
 from quantflow.sensitivity.ladder import Rung, UnitLadder
 from quantflow.sensitivity.measured import Key
 from quantflow.sensitivity.methods import Ground, Scored, activation, auto, exact, fisher
 from quantflow.sensitivity.params import ChoiceParams
 from quantflow.sensitivity.scores import rank_correlation
 from quantflow.sensitivity.spent import ForwardParts
-from quantflow.sensitivity.swap import Codes, StoredCodes
+from quantflow.sensitivity.stored import StoredCodes
 from quantflow.sensitivity.text import scan_text
 from quantflow.source import stage as source_stage
 from quantflow.source.checkpoint import load_checkpoint
@@ -189,12 +188,13 @@ def _units(bench: Bench) -> list[UnitLadder]:
     return units
 
 
-def _codes(name: str, source: Path, checkpoint: Path, folder: Path, options: argparse.Namespace) -> Codes:
+def _codes(
+    name: str, source: Path, checkpoint: Path, folder: Path, options: argparse.Namespace
+) -> StoredCodes:
     """Codes of the quantize stage, made once."""
     scheme, output = SCHEMES[name], folder / f"codes-{name}"
     decoder = StreamedDecoder(checkpoint, SafetensorsReader(checkpoint))
-    kind: Any = Int8Codes if scheme.is_int8 else StoredCodes
-    codes: Codes = kind(output, scheme, decoder.family)
+    codes = StoredCodes(output, scheme, decoder.family)
     if not (output / "quantize.json").is_file():
         data = folder / "data"
         data.mkdir(exist_ok=True)
@@ -208,7 +208,7 @@ def _codes(name: str, source: Path, checkpoint: Path, folder: Path, options: arg
     return codes
 
 
-def _bench(checkpoint: Path, codes: Codes, windows: Windows, folder: Path) -> Bench:
+def _bench(checkpoint: Path, codes: StoredCodes, windows: Windows, folder: Path) -> Bench:
     decoder = StreamedDecoder(checkpoint, SafetensorsReader(checkpoint))
     text = scan_text(windows, tokens=windows.tokens.size, batch_tokens=BATCH_TOKENS)
     if text is None:

@@ -25,7 +25,7 @@ def runs(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_calibrated_in_bfloat16_an_artifact_is_as_near_the_baseline_as_in_float32(runs: Path) -> None:
-    exact, rounded = (report["artifacts"][0]["measurements"] for report in reports(runs))  # type: ignore[index]
+    exact, rounded = (report["artifacts"][0]["measurements"] for report in reports(runs))
     assert exact["kl"]["mean"] != rounded["kl"]["mean"]  # it did calibrate on other numbers
     # bf16 of a whole model moves its distributions by about a thousandth of a nat; here only what is
     # searched by moves, which has to cost less than that.
@@ -35,7 +35,7 @@ def test_calibrated_in_bfloat16_an_artifact_is_as_near_the_baseline_as_in_float3
 
 def test_only_quantizing_and_what_follows_depends_on_the_calibration_dtype(runs: Path) -> None:
     _, second = reports(runs)
-    reused = {stage["name"]: stage["reused"] for stage in second["provenance"]["stages"]}  # type: ignore[index]
+    reused = {stage["name"]: stage["reused"] for stage in second["provenance"]["stages"]}
     assert {name for name, again in reused.items() if not again} == {
         "quantize",
         "assemble:int4",
@@ -46,10 +46,10 @@ def test_only_quantizing_and_what_follows_depends_on_the_calibration_dtype(runs:
 
 def test_the_run_says_what_it_computed_in(runs: Path) -> None:
     for report, dtype in zip(reports(runs), ("float32", "bfloat16"), strict=True):
-        computing = report["provenance"]["computing"]  # type: ignore[index]
+        computing = report["provenance"]["computing"]
         assert (computing["device"], computing["calibration_dtype"]) == ("cpu", dtype)
         assert computing["measuring_dtype"] == "float32"
-        assert int(report["baseline"]["measurements"]["runtime"]["options"]["threads"]) >= 1  # type: ignore[index]
+        assert int(report["baseline"]["measurements"]["runtime"]["options"]["threads"]) >= 1
     page = sorted(runs.glob("reports/tiny/*/report.html"))[-1].read_text()
     assert "computing.calibration_dtype" in page
     records = [json.loads(path.read_text()) for path in sorted(runs.glob(".quantflow/runs/*.json"))]

@@ -62,7 +62,7 @@ def again(finished: Path, command: Command) -> Command:
     return command
 
 
-def reports(folder: Path) -> list[dict[str, object]]:
+def reports(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("reports/tiny/*/report.json"))]
 
 
@@ -75,6 +75,12 @@ def test_a_run_ends_with_a_verdict_a_report_and_an_artifact(command: Command, ti
     (report,) = reports(command.folder)
     assert report["verdict"] == "pass"
     assert report["exit_code"] == 0
+    (made,) = report["artifacts"]
+    where = [position["document"] for position in made["divergence"]["worst"]]
+    assert len(made["contexts"]) == len(where) == len(set(where)) > 1
+    for position, context in zip(made["divergence"]["worst"], made["contexts"], strict=True):
+        assert context["before"] and context["came"]
+        assert (context["baseline"] == context["artifact"]) == position["same_top1"]
     artifact = command.folder / "artifacts" / "tiny" / "int4"
     assert (artifact / "config.json").is_file()
     assert (artifact / "quantflow.json").is_file()
@@ -274,7 +280,7 @@ def test_verify_mends_a_published_copy_with_size_and_time_unchanged(again: Comma
 def test_an_artifact_of_an_earlier_run_is_not_taken_for_that_of_a_failed_one(again: Command) -> None:
     again.patch.setattr("quantflow.quantize.stage.quantize_block", refuse)
     assert again("run", "tiny.yaml", "--set", "data.seed=1") == 2
-    assert "artifact-of-an-earlier-run" in [e["code"] for e in reports(again.folder)[-1]["events"]]  # type: ignore[attr-defined]
+    assert "artifact-of-an-earlier-run" in [e["code"] for e in reports(again.folder)[-1]["events"]]
 
 
 def refuse(*args: object, **kwargs: object) -> None:

@@ -34,7 +34,7 @@ def export(
         typer.Option(
             "--output",
             metavar="FILE",
-            help="File to write; standard output if none. Of mlflow: its tracking URI.",
+            help="File to write; standard output if none. Of mlflow: a folder or its tracking URI.",
         ),
     ] = None,
     artifact: Annotated[
@@ -49,7 +49,9 @@ def export(
 
         if output is None:
             raise RecipeError(
-                "nothing says where MLflow is", where="--output", hint="Such as sqlite:///mlflow.db."
+                "nothing says where MLflow is",
+                where="--output",
+                hint="A folder, such as mlruns, or the address of a server.",
             )
         print(f"Logged as MLflow run {log_to_mlflow(report, folder, output)}.")
         return 0

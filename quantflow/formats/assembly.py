@@ -21,7 +21,8 @@ class ImportedScheme:
     """How somebody else's artifact says that its weights are quantized.
 
     Attributes:
-        method: `awq`, `gptq` or `compressed-tensors`; None where nothing is quantized.
+        method: `awq`, `gptq` or `compressed-tensors`; of a graph what products compute in, such as
+            `weights-int4`; None where nothing is quantized.
         bits: Bits per weight.
         group_size: Inputs that share a scale, -1 for all of a layer's; None where nothing is quantized.
         dtype: Data type of one that is not quantized.

@@ -38,7 +38,8 @@ class Divergence(BaseModel):
 
     def without_text(self) -> "Divergence":
         """The same without tokens of the data."""
-        hidden = tuple(one.model_copy(update={"target": None, "context": ()}) for one in self.worst)
+        nothing = {"target": None, "context": (), "likeliest_before": None, "likeliest": None}
+        hidden = tuple(one.model_copy(update=nothing) for one in self.worst)
         return self.model_copy(update={"worst": hidden})
 
 

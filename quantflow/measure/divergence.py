@@ -34,6 +34,6 @@ def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (log_p.exp() * (log_p - log_q)).sum(-1, dtype=torch.float64)
 
 
-def same_top1(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """Whether both find the same token most likely: [positions, vocab] twice → bool [positions]."""
-    return log_p.argmax(-1) == log_q.argmax(-1)
+def likeliest(log_p: Tensor, log_q: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids of the tokens that two models find likeliest: [positions, vocab] twice → int32 [positions]."""
+    return log_p.argmax(-1).to(torch.int32), log_q.argmax(-1).to(torch.int32)

@@ -54,6 +54,9 @@ class WorstPosition(BaseModel):
         same_top1: Whether both find the same token likeliest.
         target: Id of the token that came; None where text is not told.
         context: Ids of the tokens before it, the latest last; empty where text is not told.
+        likeliest_before: Id of the token that the baseline finds likeliest; None where text is not told or
+            the runtime does not tell.
+        likeliest: Id of the one that the artifact finds likeliest, likewise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +68,8 @@ class WorstPosition(BaseModel):
     same_top1: bool
     target: int | None
     context: tuple[int, ...]
+    likeliest_before: int | None = None
+    likeliest: int | None = None
 
 
 def by_confidence(measured: Samples) -> tuple[ConfidenceRange, ...]:
@@ -129,7 +134,13 @@ def worst_positions(
             same_top1=bool(measured.top1[position]),
             target=int(windows.tokens[token]),
             context=tuple(windows.tokens[first:token].tolist()),
+            likeliest_before=_at(measured.likeliest_before, position),
+            likeliest=_at(measured.likeliest, position),
         )
         if len(found) == WORST:
             break
     return tuple(found.values())
+
+
+def _at(values: NDArray[np.int32] | None, position: int) -> int | None:
+    return None if values is None else int(values[position])

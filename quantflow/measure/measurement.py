@@ -17,7 +17,7 @@ from quantflow.tasks.value import RecoveryValue, TaskValue
 
 MEASUREMENT_FILE = "measurement.json"
 SAMPLES_FILE = "samples.safetensors"
-_OPTIONAL = ("kl", "top1", "kl_at_least", "target", "confidence")
+_OPTIONAL = ("kl", "top1", "kl_at_least", "target", "confidence", "likeliest_before", "likeliest")
 
 
 class _Value(BaseModel):
@@ -140,6 +140,8 @@ class Samples:
             text.
         confidence: Probability of the token that the baseline finds likeliest, [positions]; None for the
             baseline and where the runtime does not tell.
+        likeliest_before: Id of the token that the baseline finds likeliest, [positions]; likewise.
+        likeliest: Id of the one that the artifact finds likeliest, [positions]; likewise.
     """
 
     document: NDArray[np.int32]
@@ -149,6 +151,8 @@ class Samples:
     kl_at_least: NDArray[np.float64] | None = None
     target: NDArray[np.int32] | None = None
     confidence: NDArray[np.float32] | None = None
+    likeliest_before: NDArray[np.int32] | None = None
+    likeliest: NDArray[np.int32] | None = None
 
 
 def save_measurement(output: Path, measurement: Measurement, samples: Samples) -> None:

@@ -14,12 +14,12 @@ from torch import Tensor
 from quantflow.data.documents import load_documents
 from quantflow.data.windows import Windows, scored_documents
 from quantflow.errors import ArtifactError, QuantFlowError, SourceError
-from quantflow.formats.assembly import ARTIFACT_FOLDER
+from quantflow.formats.assembly import artifact_folder
 from quantflow.formats.onnx.base import load_base
 from quantflow.formats.onnx.census import take_census
 from quantflow.formats.onnx.census_record import load_expectation, save_census
 from quantflow.measure.batches import scored_targets
-from quantflow.measure.divergence import kl_divergence, same_top1, token_nll
+from quantflow.measure.divergence import kl_divergence, likeliest, token_nll
 from quantflow.measure.evaluation import load_evaluation, load_scored
 from quantflow.measure.measurement import RuntimeInfo, Samples, save_measurement
 from quantflow.measure.onnx_info import session_info
@@ -52,7 +52,7 @@ def baseline(params: OnnxMeasureParams, inputs: Mapping[str, Path], output: Path
     """
     windows = load_scored(inputs["data"], params.split, params.min_documents)
     model = OnnxModel(load_base(inputs["base"]).folder, params.session)
-    stream = _Scored(windows, model, None, SourceError)
+    stream = ScoredGraph(windows, model, None, SourceError)
     found = score_in_pieces(scored_documents(windows).size, PIECE, stream.take, reporter)
     samples = Samples(scored_documents(windows), target=_targets(windows), **found)
     slices = [document.slice for document in load_documents(inputs["data"])]
@@ -74,7 +74,7 @@ def artifact(params: OnnxMeasureParams, inputs: Mapping[str, Path], output: Path
         RuntimeUnavailableError: The provider does not run it.
     """
     windows = load_evaluation(inputs["data"])
-    folder = inputs["assemble"] / ARTIFACT_FOLDER
+    folder = artifact_folder(inputs["assemble"])
     expectation = load_expectation(inputs["assemble"])
     looked = reporter.progress_folder / "census"
     shutil.rmtree(looked, ignore_errors=True)
@@ -129,7 +129,7 @@ def _samples(
             f"it has a vocabulary of {model.vocab_size}, the lossless graph of {reference.vocab_size}",
             where=str(folder),
         )
-    stream = _Scored(windows, model, reference, ArtifactError)
+    stream = ScoredGraph(windows, model, reference, ArtifactError)
     found = score_in_pieces(scored_documents(windows).size, PIECE, stream.take, reporter)
     return Samples(scored_documents(windows), target=_targets(windows), **found)
 
@@ -154,21 +154,35 @@ class _Positions:
         return self.begin + next(iter(self.values.values())).size
 
 
-class _Scored:
+class ScoredGraph:
     """Scores positions in order, window by window; what is left of a window waits for the next piece.
 
     One window at a time: on a CPU GroupQueryAttention takes a chunk with a past for a batch of one only.
+
+    Args:
+        windows: What is scored.
+        model: The graph.
+        reference: The lossless graph, which runs along for KL; None for none.
+        error: Raised where a logit is not finite.
+        at_once: Tokens that go through `model` at once, at most; None for as many as do through the other.
     """
 
     def __init__(
-        self, windows: Windows, model: OnnxModel, reference: OnnxModel | None, error: type[QuantFlowError]
+        self,
+        windows: Windows,
+        model: OnnxModel,
+        reference: OnnxModel | None,
+        error: type[QuantFlowError],
+        at_once: int | None = None,
     ) -> None:
+        """Nothing is run here."""
         self._windows = list(windows)
         self._first = [int(first) for first in windows.scored_from]
         self._starts = np.concatenate([[0], np.cumsum(windows.scored_counts)]).astype(np.int64)
         self._model = model
         self._reference = reference
         self._error = error
+        self._at_once = at_once
         self._stream: Iterator[_Positions] | None = None
         self._held: list[_Positions] = []
 
@@ -214,7 +228,8 @@ class _Scored:
             position += chunk.size - skipped
 
     def _finite(self, sequel: Sequel, ids: NDArray[np.int64], position: int) -> Tensor:
-        logits = torch.from_numpy(sequel.logits(ids))
+        pieces = [torch.from_numpy(logits) for _, logits in sequel.pieces(ids, self._at_once)]
+        logits = torch.cat(pieces) if len(pieces) > 1 else pieces[0]
         if not bool(torch.isfinite(logits.amax(-1)).all() and torch.isfinite(logits.amin(-1)).all()):
             raise self._error(
                 "the graph's logits are not finite numbers",
@@ -228,6 +243,8 @@ def _values(log_q: Tensor, log_p: Tensor | None, targets: Tensor) -> Piece:
     values: dict[str, NDArray[Any]] = {"nll": token_nll(log_q, targets).numpy().astype(np.float64)}
     if log_p is not None:
         values["kl"] = kl_divergence(log_p, log_q).numpy().astype(np.float64)
-        values["top1"] = same_top1(log_p, log_q).numpy()
+        before, after = likeliest(log_p, log_q)
+        values["top1"] = (before == after).numpy()
+        values["likeliest_before"], values["likeliest"] = before.numpy(), after.numpy()
         values["confidence"] = log_p.amax(-1).exp().numpy()
     return values

@@ -3,7 +3,7 @@
 from pydantic import PositiveInt
 
 from quantflow.formats.onnx.params import SessionOptions
-from quantflow.measure.params import MeasuredSplit
+from quantflow.measure.params import MeasuredSplit, PromptParams
 from quantflow.pipeline.stage import StageParams
 
 
@@ -39,3 +39,25 @@ class OnnxSpeedParams(StageParams):
     contexts: tuple[PositiveInt, ...]
     output_tokens: PositiveInt
     rounds: PositiveInt
+
+
+class OnnxNoiseParams(StageParams):
+    """Parameters of the noise stage of the lossless graph.
+
+    Attributes:
+        session: Pinned options.
+        windows: Evaluation windows that are run again, at most.
+    """
+
+    session: SessionOptions
+    windows: PositiveInt
+
+
+class OnnxGenerationParams(PromptParams):
+    """Parameters of the stages that let graphs generate, the lossless one's and artifacts' alike.
+
+    Attributes:
+        session: Pinned options.
+    """
+
+    session: SessionOptions

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from quantflow.formats.assembly import ARTIFACT_FOLDER, load_assembly
+from quantflow.formats.assembly import artifact_folder, load_assembly
 from quantflow.formats.folder import folder_bytes
 from quantflow.formats.onnx.base import load_base
 from quantflow.formats.onnx.census_record import load_expectation
@@ -38,7 +38,7 @@ def run(params: OnnxSpeedParams, inputs: Mapping[str, Path], output: Path, repor
     Raises:
         ArtifactError: ONNX Runtime cannot load or run one of them.
     """
-    folders = {"baseline": load_base(inputs["base"]).folder, "artifact": inputs["assemble"] / ARTIFACT_FOLDER}
+    folders = {"baseline": load_base(inputs["base"]).folder, "artifact": artifact_folder(inputs["assemble"])}
     sizes = {
         "baseline": folder_bytes(folders["baseline"]),
         "artifact": load_assembly(inputs["assemble"]).bytes,
@@ -50,7 +50,7 @@ def run(params: OnnxSpeedParams, inputs: Mapping[str, Path], output: Path, repor
                 log = reporter.progress_folder / f"onnxruntime-{who}.log"
                 graphs[who] = stack.enter_context(graph_process(folder, params.session, log))
                 advance(1)
-        contexts = fitting_contexts(params, folders["artifact"], reporter)
+        contexts = fitting_contexts(params, folders["baseline"], reporter)
         speed = graphs_in_turns(params, contexts, graphs, reporter)
         memory = MemoryValue(
             device=params.session.provider,
@@ -85,7 +85,7 @@ def fitting_contexts(params: OnnxSpeedParams, folder: Path, reporter: Reporter) 
 
     Args:
         params: Prompts asked for.
-        folder: The artifact, whose genai_config.json says how long its context is.
+        folder: The lossless graph, whose genai_config.json says how long its context is.
         reporter: Is told of those that are left out.
     """
     room = context_length(folder) - params.output_tokens

@@ -77,22 +77,30 @@ class YardstickParams(StageParams):
     batch_tokens: PositiveInt
 
 
-class GenerationParams(StageParams):
-    """Resolved parameters of the stages that let models generate, baseline's and artifacts' alike.
+class PromptParams(StageParams):
+    """What all sides go on with, in whatever runtime.
 
     Attributes:
         prompts: How many prompts.
         prompt_tokens: Tokens of each at most.
         output_tokens: Tokens to generate at most.
         seed: Prompts are drawn by it.
-        device: Where to compute: `cpu` or `cuda`.
-        batch_tokens: Most tokens of a batch of prompts, padding included.
     """
 
     prompts: PositiveInt
     prompt_tokens: PositiveInt
     output_tokens: PositiveInt
     seed: int
+
+
+class GenerationParams(PromptParams):
+    """Resolved parameters of the stages that let models generate in torch, baseline's and artifacts' alike.
+
+    Attributes:
+        device: Where to compute: `cpu` or `cuda`.
+        batch_tokens: Most tokens of a batch of prompts, padding included.
+    """
+
     device: str
     batch_tokens: PositiveInt
 

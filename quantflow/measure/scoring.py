@@ -10,7 +10,7 @@ from torch import Tensor
 
 from quantflow.errors import QuantFlowError
 from quantflow.measure.batches import LOGITS_BYTES, Batch
-from quantflow.measure.divergence import kl_divergence, same_top1, token_nll
+from quantflow.measure.divergence import kl_divergence, likeliest, token_nll
 from quantflow.measure.measurement import RuntimeInfo, Samples
 from quantflow.measure.pieces import Piece, score_in_pieces
 from quantflow.model.decoder import StreamedDecoder
@@ -102,10 +102,13 @@ def score_against(
     def score(begin: int, end: int) -> Piece:
         log_p = baseline.logits(baseline_hidden(begin, end)).log_softmax(-1)
         log_q = _finite(artifact.logits(artifact_hidden(begin, end)), begin, error).log_softmax(-1)
+        before, after = likeliest(log_p, log_q)
         return {
             "nll": _float64(token_nll(log_q, _on(log_q, targets[begin:end]))),
             "kl": _float64(kl_divergence(log_p, log_q)),
-            "top1": same_top1(log_p, log_q).cpu().numpy(),
+            "top1": (before == after).cpu().numpy(),
+            "likeliest_before": before.cpu().numpy(),
+            "likeliest": after.cpu().numpy(),
             "confidence": log_p.amax(-1).exp().cpu().numpy(),
         }
 

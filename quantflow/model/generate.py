@@ -2,30 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from quantflow.errors import QuantFlowError
+from quantflow.model.continuation import Continuation
 from quantflow.model.decoder import StreamedDecoder
 
 PADDING = 0
 """Token id that fills rows up; attention masks it."""
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """What a model went on with.
-
-    Attributes:
-        tokens: Token ids, the one it ended with included.
-        margins: For each of them, how far the likeliest token's logit was above the second's.
-    """
-
-    tokens: tuple[int, ...]
-    margins: tuple[float, ...]
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """Whether a recipe's artifacts are measured look by look, and what cannot be."""
 
 from quantflow.errors import RecipeError
-from quantflow.recipe.onnx import OnnxArtifact
+from quantflow.pipeline.importing import runs_as_graph
 from quantflow.recipe.schema import Recipe
 
 
@@ -23,7 +23,7 @@ def look_seed(recipe: Recipe) -> int | None:
         "gate.against": gate.against is not None,
         "gate.require: L1": gate.require == "L1",
         "runtime.name: vllm": recipe.runtime.name != "torch",
-        "artifacts in ONNX": any(isinstance(one, OnnxArtifact) for one in recipe.artifacts),
+        "artifacts in ONNX": any(runs_as_graph(recipe, one) for one in recipe.artifacts),
     }
     asked = [name for name, is_asked in refused.items() if is_asked]
     if asked:

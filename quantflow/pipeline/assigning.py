@@ -15,9 +15,10 @@ from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.sensitivity import DEFAULT_MAX_ROUNDS, DEFAULT_MAX_SPARED, Assigning
-from quantflow.recipe.spared import assigning, searches
+from quantflow.recipe.spared import assigning, most_spared, searches
 from quantflow.sensitivity.choosing import AssignParams, Choosing, SearchParams
 from quantflow.sensitivity.kept import ASSIGNMENT
+from quantflow.sensitivity.params import ladder_of
 
 SELECTION_BASELINE = "baseline-selection"
 
@@ -65,7 +66,7 @@ def assigning_stages(recipe: Recipe, artifact: QuantizedArtifact, machine: Machi
             name=artifact.name, format=artifact.format, scheme=scheme, keep=keeps(recipe, artifact)
         ),
         force=forces(recipe),
-        ladder=(scheme.id,),
+        ladder=ladder_of(scheme),
         device=machine.device,
         batch_tokens=recipe.runtime.batch_tokens,
     )
@@ -144,7 +145,7 @@ def _assign_params(found: Assigning, choosing: Choosing) -> AssignParams:
         return AssignParams(choosing=choosing, policy="search")
     numbers = {
         "budget": {
-            "max_spared": found.spared,
+            "max_spared": most_spared(found, choosing.ladder),
             "effective_bits": found.effective_bits,
             "max_bytes": found.max_bytes,
         },

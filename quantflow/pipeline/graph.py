@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantflow.formats.params import AssembleParams, ExportParams
+from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.adaptive import SequentialMargins
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.adaptive_params import AdaptiveParams
@@ -14,18 +14,31 @@ from quantflow.measure.params import (
     YardstickParams,
 )
 from quantflow.pipeline.adaptive import look_seed
-from quantflow.pipeline.against import against_stages
-from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
+from quantflow.pipeline.against import against_is_graph, against_stages
+from quantflow.pipeline.asked import (
+    asked_artifact_stages,
+    asked_in_torch,
+    asked_inputs,
+    asked_stages,
+    leakage_stage,
+    require_outputs,
+)
 from quantflow.pipeline.assigning import assigning_stages, keeps, selection_baseline
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.drift import drift_stage
 from quantflow.pipeline.gate_params import gate_params
-from quantflow.pipeline.importing import import_stage
+from quantflow.pipeline.importing import import_stage, runs_as_graph
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.noise import NOISE, noise_stage
-from quantflow.pipeline.onnx import onnx_artifact_stages, onnx_codes, onnx_shared_stages
+from quantflow.pipeline.onnx import (
+    onnx_against_stages,
+    onnx_artifact_stages,
+    onnx_codes,
+    onnx_shared_stages,
+)
+from quantflow.pipeline.onnx_runtime import asked_in_onnx
 from quantflow.pipeline.scan_stage import scan_stage
 from quantflow.pipeline.serving import (
     memory_margins,
@@ -72,28 +85,55 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     """
     own = [
         stage
-        for artifact in sorted(recipe.artifacts, key=lambda one: isinstance(one, OnnxArtifact))
+        # Graphs come after the artifacts whose codes they may take.
+        for artifact in sorted(recipe.artifacts, key=lambda one: runs_as_graph(recipe, one))
         for stage in (
-            onnx_artifact_stages(recipe, artifact, machine)
-            if isinstance(artifact, OnnxArtifact)  # after those whose codes they may take
+            onnx_artifact_stages(recipe, artifact, machine, digests)
+            if isinstance(artifact, OnnxArtifact)
+            or (isinstance(artifact, ImportArtifact) and runs_as_graph(recipe, artifact))
             else _artifact_stages(recipe, artifact, machine, digests)
         )
     ]
-    where = _measured_in(recipe, machine)[0]
-    params = where.params or MeasureParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens)
+    require_outputs(recipe)
+    in_torch = any(not runs_as_graph(recipe, artifact) for artifact in recipe.artifacts)
     scan = scan_stage(recipe, machine) if assigns(recipe) else None
     drift = drift_stage(recipe, machine, digests)
     early = drift is not None and "quantize" not in drift.inputs  # before hours are spent on other text
-    return (
+    asking = asked_in_torch(recipe, machine) if in_torch else asked_in_onnx(recipe, machine)
+    stages = (
         *_shared_stages(recipe, machine, digests),
-        *onnx_shared_stages(recipe, machine),
-        *asked_stages(recipe, machine, digests),
-        *against_stages(recipe, machine, digests, where.runtime, params),
+        *onnx_shared_stages(recipe, machine, digests),
+        *(asked_stages(asked_in_torch(recipe, machine), digests) if in_torch else ()),
+        *(
+            onnx_against_stages(recipe, machine, digests)
+            if against_is_graph(recipe)
+            else _against_stages(recipe, machine, digests)
+        ),
+        *([leakage_stage(asking)] if recipe.gate.tasks else []),
         *([drift] if drift is not None and early else []),
         *_quantizing_stages(recipe, machine),
         *([drift] if drift is not None and not early else []),
         *([scan] if scan is not None else []),
         *own,
+    )
+    # What somebody else made is looked at before anything is computed: it may have to be refused.
+    imports = [stage for stage in stages if isinstance(stage.params, ImportParams)]
+    source, *others = (stage for stage in stages if not isinstance(stage.params, ImportParams))
+    return (source, *imports, *others)
+
+
+def _against_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
+    """The stages that measure the artifact in service where it is no graph."""
+    where = _measured_in(recipe, machine)[0]
+    return against_stages(
+        recipe,
+        machine,
+        digests,
+        where.runtime.measure,
+        where.params or MeasureParams(device=machine.device, batch_tokens=recipe.runtime.batch_tokens),
+        {"source": "source", "data": "data", "baseline": "baseline"},
+        asked_in_torch(recipe, machine),
+        resumable=where.runtime is TORCH,
     )
 
 
@@ -205,7 +245,8 @@ def _artifact_stages(
         inputs["noise"] = NOISE
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
-    inputs |= {"source": "source", "assemble": f"assemble:{name}", **asked_inputs(recipe, name)}
+    asking = asked_in_torch(recipe, machine)
+    inputs |= {"source": "source", "assemble": f"assemble:{name}", **asked_inputs(recipe, name, asking)}
     return (
         *_making_stages(recipe, artifact, machine, digests),
         *(
@@ -226,7 +267,7 @@ def _artifact_stages(
             for where in _measured_in(recipe, machine)
         ),
         *([speed_stage(recipe, artifact, machine)] if times_serving(recipe) else []),
-        *asked_artifact_stages(recipe, name, machine, digests),
+        *asked_artifact_stages(recipe, name, asking, digests),
         Stage(
             name=f"gate:{name}",
             function="quantflow.gate.stage:run",
@@ -282,7 +323,7 @@ def _making_stages(
     name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
     if isinstance(artifact, ImportArtifact):
         key = f"artifacts[{recipe.artifacts.index(artifact)}].import"
-        return (import_stage(recipe, key, artifact.path, name, digests, stage=f"assemble:{name}"),)
+        return (import_stage(recipe, key, artifact.path, name, digests, machine, stage=f"assemble:{name}"),)
     if isinstance(artifact, HfArtifact):
         export = Stage(
             name=f"assemble:{name}",

@@ -1,36 +1,35 @@
 """The stages of ONNX artifacts, and what has to be there before any stage starts."""
 
-import os
-from importlib.metadata import PackageNotFoundError, version
-
-from quantflow.errors import RecipeError, RuntimeUnavailableError
+from quantflow.errors import RecipeError
 from quantflow.formats.onnx.params import (
     OnnxAssembleParams,
     OnnxBaseParams,
     OnnxCheckParams,
     PlannedOnnx,
-    SessionOptions,
 )
-from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
-from quantflow.pipeline.asked import asked_inputs
+from quantflow.measure.onnx_params import OnnxSpeedParams
+from quantflow.pipeline.against import against_stages
+from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
 from quantflow.pipeline.assigning import choosing_stages, forces, keeps, least_documents
+from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.gate_params import gate_params
+from quantflow.pipeline.importing import import_stage, runs_as_graph
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.noise import GRAPH_NOISE, graph_noise_stage
+from quantflow.pipeline.onnx_runtime import BASE, BUILDERS, asked_in_onnx, graph_params, installed
 from quantflow.pipeline.scan_stage import graph_scan
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import RemedyParams, Scheme, int8_scheme
+from quantflow.recipe.artifacts import ImportArtifact
 from quantflow.recipe.onnx import BY_BLOCK, OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.serving import SpeedLimits
 from quantflow.recipe.spared import assigning
 from quantflow.sensitivity.choosing import Choosing
 from quantflow.sensitivity.kept import ASSIGNMENT
+from quantflow.sensitivity.params import ladder_of
 
-BASE, BASELINE, SELECTION_BASELINE = "onnx-base", "baseline:onnx", "baseline-selection:onnx"
-PACKAGES = {"cpu": ("onnxruntime", "onnxruntime-gpu"), "cuda": ("onnxruntime-gpu",)}
-BUILDERS = {"cpu": ("onnxruntime-genai", "onnxruntime-genai-cuda"), "cuda": ("onnxruntime-genai-cuda",)}
-# Products of 8 bits with 8 bits, the fastest first: INT8 figures hold for the one they were measured with.
-INT8_SETS = ("amx_int8", "avx512_vnni", "avx_vnni", "avx512f", "avx2")
+BASELINE, SELECTION_BASELINE = "baseline:onnx", "baseline-selection:onnx"
 GPU_SCHEMES = ("fp16", *BY_BLOCK)
 
 
@@ -43,26 +42,18 @@ def onnx_artifacts(recipe: Recipe) -> dict[str, OnnxArtifact]:
     }
 
 
-def onnx_schemes(recipe: Recipe) -> dict[str, Scheme]:
-    """Id → scheme that ONNX artifacts need the quantize stage for."""
-    scheme = int8_scheme("w8a8")
-    calibrated = any(artifact.scheme == "w8a8" for artifact in onnx_artifacts(recipe).values())
-    return {scheme.id: scheme} if calibrated else {}
-
-
-def onnx_shared_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
-    """The stages that all ONNX artifacts of a recipe share; none where it asks for none.
+def onnx_shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
+    """The stages that all ONNX artifacts of a recipe share, imported ones, too; none where it has none.
 
     Raises:
         RecipeError: A scheme cannot be run on the device.
         RuntimeUnavailableError: ONNX Runtime, or its build for the device, is not installed.
     """
     artifacts = onnx_artifacts(recipe)
-    if not artifacts:
+    if not any(runs_as_graph(recipe, artifact) for artifact in recipe.artifacts):
         return ()
     for key, artifact in artifacts.items():
         _require_scheme(key, artifact, machine)
-    _require_measurable(recipe)
     return (
         Stage(
             name="onnx-check",
@@ -78,43 +69,47 @@ def onnx_shared_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
             params=OnnxBaseParams(
                 precision="fp16" if machine.device == "cuda" else "fp32",
                 provider=machine.device,
-                builder=_installed(BUILDERS[machine.device], machine),
+                builder=installed(BUILDERS[machine.device], machine),
             ),
             inputs={"source": "source"},
         ),
         Stage(
             name=BASELINE,
             function="quantflow.measure.onnx:baseline",
-            params=_measure_params(recipe, machine),
+            params=graph_params(recipe, machine),
             inputs={"base": BASE, "data": "data"},
             on_device=True,
             resumable=True,
         ),
+        graph_noise_stage(graph_params(recipe, machine).session, BASE, BASELINE),
         *([_selection_baseline(recipe, machine)] if _chooses(recipe) else []),
+        *asked_stages(asked_in_onnx(recipe, machine), digests),
     )
 
 
-def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -> tuple[Stage, ...]:
-    """The stages that make, measure, time and judge one ONNX artifact."""
-    name, measuring = artifact.name, _measure_params(recipe, machine)
+def onnx_against_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
+    """The stages that measure the artifact in service where it is a graph."""
+    return against_stages(
+        recipe,
+        machine,
+        digests,
+        "quantflow.measure.onnx:artifact",
+        graph_params(recipe, machine),
+        {"base": BASE, "data": "data", "baseline": BASELINE},
+        asked_in_onnx(recipe, machine),
+        resumable=True,
+    )
+
+
+def onnx_artifact_stages(
+    recipe: Recipe, artifact: OnnxArtifact | ImportArtifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
+    """The stages that make or import, measure, time and judge one ONNX artifact."""
+    name, measuring = artifact.name, graph_params(recipe, machine)
     limits = recipe.gate.speed or SpeedLimits()
-    codes = {"codes": f"assemble:{artifact.codes_from}"} if artifact.codes_from else {}
-    scheme = onnx_codes(artifact)
-    if scheme is not None:
-        codes["values"] = f"remedy:{name}" if artifact.remedy else "quantize"
-    choosing = _choosing_stages(recipe, artifact, machine)
-    if choosing:
-        codes[ASSIGNMENT] = choosing[-1].name
+    asking = asked_in_onnx(recipe, machine)
     return (
-        *([_remedy_stage(recipe, artifact, scheme, machine)] if scheme and artifact.remedy else []),
-        *choosing,
-        Stage(
-            name=f"assemble:{name}",
-            function="quantflow.formats.onnx.assemble:run",
-            params=_assemble_params(recipe, artifact, machine),
-            inputs={"source": "source", "base": BASE, **codes},
-            artifact=name,
-        ),
+        *_making_stages(recipe, artifact, machine, digests),
         Stage(
             name=f"measure:{name}",
             function="quantflow.measure.onnx:artifact",
@@ -139,6 +134,7 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
             artifact=name,
             again=True,
         ),
+        *asked_artifact_stages(recipe, name, asking, digests),
         Stage(
             name=f"gate:{name}",
             function="quantflow.gate.stage:run",
@@ -147,17 +143,45 @@ def onnx_artifact_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machin
                 "inspect": "inspect",
                 "data": "data",
                 "baseline": BASELINE,
+                "noise": GRAPH_NOISE,
                 "measure": f"measure:{name}",
                 "speed": f"speed:{name}",
-                **asked_inputs(recipe, name),
+                **asked_inputs(recipe, name, asking),
             },
             artifact=name,
         ),
     )
 
 
+def _making_stages(
+    recipe: Recipe, artifact: OnnxArtifact | ImportArtifact, machine: Machine, digests: DigestCache
+) -> tuple[Stage, ...]:
+    name = artifact.name
+    if isinstance(artifact, ImportArtifact):
+        key = f"artifacts[{recipe.artifacts.index(artifact)}].import"
+        return (import_stage(recipe, key, artifact.path, name, digests, machine, stage=f"assemble:{name}"),)
+    codes = {"codes": f"assemble:{artifact.codes_from}"} if artifact.codes_from else {}
+    scheme = onnx_codes(artifact)
+    if scheme is not None:
+        codes["values"] = f"remedy:{name}" if artifact.remedy else "quantize"
+    choosing = _choosing_stages(recipe, artifact, machine)
+    if choosing:
+        codes[ASSIGNMENT] = choosing[-1].name
+    return (
+        *([_remedy_stage(recipe, artifact, scheme, machine)] if scheme and artifact.remedy else []),
+        *choosing,
+        Stage(
+            name=f"assemble:{name}",
+            function="quantflow.formats.onnx.assemble:run",
+            params=_assemble_params(recipe, artifact, machine),
+            inputs={"source": "source", "base": BASE, **codes},
+            artifact=name,
+        ),
+    )
+
+
 def _assemble_params(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -> OnnxAssembleParams:
-    session = _measure_params(recipe, machine).session
+    session = graph_params(recipe, machine).session
     return OnnxAssembleParams(
         name=artifact.name,
         scheme=artifact.scheme,
@@ -174,7 +198,7 @@ def _chooses(recipe: Recipe) -> bool:
 
 def _selection_baseline(recipe: Recipe, machine: Machine) -> Stage:
     """The lossless graph on the selection documents, which choices are held against."""
-    params = _measure_params(recipe, machine)
+    params = graph_params(recipe, machine)
     return Stage(
         name=SELECTION_BASELINE,
         function="quantflow.measure.onnx:baseline",
@@ -194,9 +218,9 @@ def _choosing_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -
     scan = graph_scan(recipe, artifact, scheme, remedied or "quantize", machine)
     choosing = Choosing(
         assemble=_assemble_params(recipe, artifact, machine),
-        graph=_measure_params(recipe, machine),
+        graph=graph_params(recipe, machine),
         force=forces(recipe),
-        ladder=(scheme.id,),
+        ladder=ladder_of(scheme),
         device=machine.device,
         batch_tokens=recipe.runtime.batch_tokens,
     )
@@ -242,20 +266,6 @@ def _planned(artifact: OnnxArtifact) -> PlannedOnnx:
     return PlannedOnnx(keep=artifact.keep, block_size=artifact.block_size if by_block else None)
 
 
-def _measure_params(recipe: Recipe, machine: Machine) -> OnnxMeasureParams:
-    options = recipe.runtime.onnx
-    return OnnxMeasureParams(
-        session=SessionOptions(
-            provider=machine.device,
-            version=_installed(PACKAGES[machine.device], machine),
-            threads=options.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
-            optimization=options.optimization,
-            accuracy_level=options.accuracy_level,
-        ),
-        instruction_set=next((name for name in INT8_SETS if name in machine.instruction_sets), "other"),
-    )
-
-
 def _require_scheme(key: str, artifact: OnnxArtifact, machine: Machine) -> None:
     on_gpu = machine.device == "cuda"
     if on_gpu and artifact.scheme not in GPU_SCHEMES:
@@ -270,35 +280,3 @@ def _require_scheme(key: str, artifact: OnnxArtifact, machine: Machine) -> None:
             where=f"{key}.scheme",
             hint="Choose fp32, or run on a machine with an NVIDIA GPU.",
         )
-
-
-def _require_measurable(recipe: Recipe) -> None:
-    """Refuse criteria that nothing feeds for a graph: left out in silence they would seem to have passed."""
-    asked = {
-        "gate.tasks": bool(recipe.gate.tasks),
-        "gate.generation": recipe.gate.generation is not None,
-        "gate.against": recipe.gate.against is not None,
-    }
-    for key, is_asked in asked.items():
-        if is_asked:
-            raise RecipeError(
-                "ONNX artifacts are not measured on it yet",
-                where=key,
-                hint="Judge them in a recipe of their own, without it.",
-            )
-
-
-def _installed(packages: tuple[str, ...], machine: Machine) -> str:
-    """The first of the packages that is installed, with its version."""
-    for package in packages:
-        try:
-            return f"{package} {version(package)}"
-        except PackageNotFoundError:
-            continue
-    raise RuntimeUnavailableError(
-        f"{packages[0]} is not installed, which ONNX artifacts are made and measured with on "
-        f"{'a GPU' if machine.device == 'cuda' else 'a processor'}",
-        where="format: onnx",
-        hint=f"Install QuantFlow with its extra `{'gpu' if machine.device == 'cuda' else 'cpu'}`"
-        + (", or set runtime.device to cpu." if machine.device == "cuda" else "."),
-    )

@@ -9,8 +9,8 @@ from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.sensitivity import DEFAULT_MAX_SPARED, Assigning
-from quantflow.recipe.spared import assigning
-from quantflow.sensitivity.params import DEFAULT_TOKENS, ChoiceParams, ScanParams
+from quantflow.recipe.spared import assigning, most_spared
+from quantflow.sensitivity.params import DEFAULT_TOKENS, ChoiceParams, ScanParams, ladder_of
 from quantflow.sensitivity.sizes import LEAST_WINDOWS, TOO_FEW_HINT, TOO_FEW_WINDOWS
 
 SCAN = "scan"
@@ -39,7 +39,7 @@ def scan_stage(recipe: Recipe, machine: Machine) -> Stage | None:
             method=recipe.sensitivity.method if recipe.sensitivity else "auto",
             tokens=recipe.sensitivity.tokens if recipe.sensitivity else DEFAULT_TOKENS,
             choices=tuple(
-                dict.fromkeys(_choice(recipe, artifact, scheme_of(artifact).id) for artifact in quantized)
+                dict.fromkeys(_choice(recipe, artifact, scheme_of(artifact)) for artifact in quantized)
             ),
             device=machine.device,
             batch_tokens=recipe.runtime.batch_tokens,
@@ -65,9 +65,10 @@ def graph_scan(recipe: Recipe, artifact: OnnxArtifact, scheme: Scheme, codes: st
         function="quantflow.sensitivity.scan:run",
         params=ScanParams(
             precisions=(scheme,),
+            weights_only=len(ladder_of(scheme)) > 1,
             method=recipe.sensitivity.method if recipe.sensitivity else "auto",
             tokens=recipe.sensitivity.tokens if recipe.sensitivity else DEFAULT_TOKENS,
-            choices=(_choice(recipe, artifact, scheme.id),),
+            choices=(_choice(recipe, artifact, scheme),),
             device=machine.device,
             batch_tokens=recipe.runtime.batch_tokens,
         ),
@@ -78,15 +79,16 @@ def graph_scan(recipe: Recipe, artifact: OnnxArtifact, scheme: Scheme, codes: st
     )
 
 
-def _choice(recipe: Recipe, artifact: QuantizedArtifact | OnnxArtifact, scheme_id: str) -> ChoiceParams:
+def _choice(recipe: Recipe, artifact: QuantizedArtifact | OnnxArtifact, scheme: Scheme) -> ChoiceParams:
     """What an artifact does with the scores; a search may come to all that it is allowed to spare."""
     found = assigning(recipe, artifact) or Assigning()
     # What other tensors take is known when the artifact is assigned: the default is as good a guess of a cut.
     unknown = found.until is not None or (found.max_bytes is not None and found.effective_bits is None)
+    ladder = ladder_of(scheme)
     return ChoiceParams(
-        precisions=(scheme_id,),
+        precisions=ladder,
         policy=found.policy,
-        max_spared=DEFAULT_MAX_SPARED if unknown and found.max_spared is None else found.spared,
+        max_spared=DEFAULT_MAX_SPARED if unknown and found.max_spared is None else most_spared(found, ladder),
         effective_bits=found.effective_bits,
         threshold=found.threshold,
         top_k=found.top_k,

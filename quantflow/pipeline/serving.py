@@ -7,10 +7,10 @@ import os
 from quantflow.errors import RuntimeUnavailableError
 from quantflow.gate.params import MemoryMargins, SpeedMargin
 from quantflow.measure.params import ServedParams, SpeedParams
+from quantflow.pipeline.importing import runs_as_graph
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.stage import Stage
 from quantflow.recipe.artifacts import QuantizedArtifact, TorchArtifact
-from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.serving import SpeedLimits
 from quantflow.runtime.environment import Device, device_here, find_environment
@@ -19,7 +19,7 @@ from quantflow.runtime.params import ServedDtype, ServingParams
 
 def needs_vllm(recipe: Recipe) -> bool:
     """Whether anything of a recipe is measured in vLLM."""
-    others = any(not isinstance(artifact, OnnxArtifact) for artifact in recipe.artifacts)
+    others = any(not runs_as_graph(recipe, artifact) for artifact in recipe.artifacts)
     return recipe.runtime.name == "vllm" or (times_serving(recipe) and others)
 
 

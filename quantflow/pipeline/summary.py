@@ -14,7 +14,7 @@ from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.criteria import GateResult
-from quantflow.gate.divergence import load_divergence
+from quantflow.gate.divergence import Divergence, load_divergence
 from quantflow.gate.recovery import task_recovery
 from quantflow.gate.stage import independent_groups, load_gate
 from quantflow.gate.tasks import pairing_problem
@@ -41,6 +41,7 @@ from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
 from quantflow.remedies.record import load_remedy_record
+from quantflow.report.contexts import DivergentContext, divergent_contexts
 from quantflow.report.drift_lines import drift_lines
 from quantflow.report.model import (
     ArtifactReport,
@@ -197,6 +198,7 @@ def _artifact(
         yardstick=load_measurement(yardstick.folder) if yardstick else None,
         refinement=load_refine_record(refined.folder) if refined else None,
         divergence=divergence.without_text() if divergence else None,
+        contexts=_contexts(divergence, outcomes),
         remedies=load_remedy_record(remedied.folder) if remedied else None,
         census=_census(artifact.name, outcomes),
         sensitivity=_sensitivity(recipe, artifact, outcomes),
@@ -247,13 +249,13 @@ def _measurements(artifact: str, outcomes: Outcomes) -> Measurement | None:
 def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
     """What was asked for besides: tasks and generated text, beside the baseline's."""
     added: dict[str, object] = {}
-    tasks, base_tasks = _stored(f"tasks:{artifact}", outcomes), _stored("tasks", outcomes)
+    tasks, base_tasks = _beside_baseline(f"tasks:{artifact}", "baseline", outcomes)
     if tasks is not None and base_tasks is not None:
         before, after = load_tasks(base_tasks.folder), load_tasks(tasks.folder)
         paired = {name: r for name, r in after.items() if pairing_problem(before[name], r) is None}
         added["tasks"] = {name: task_value(before[name], record) for name, record in paired.items()}
         added["recovery"] = task_recovery(before, paired)
-    said, base_said = _stored(f"generation:{artifact}", outcomes), _stored("generation", outcomes)
+    said, base_said = _beside_baseline(f"generation:{artifact}", "generation", outcomes)
     if said is not None and base_said is not None:
         data = outcomes["data"].stored
         assert data is not None  # prompts are of its documents
@@ -263,6 +265,22 @@ def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
             independent_groups(load_documents(data.folder)).tolist(),
         )
     return added
+
+
+def _beside_baseline(
+    stage: str, role: str, outcomes: Outcomes
+) -> tuple[StoredObject | None, StoredObject | None]:
+    """What a stage made of an artifact, and what it took of the baseline's, in the same runtime."""
+    if stage not in outcomes:
+        return None, None
+    return _stored(stage, outcomes), _stored(outcomes[stage].stage.inputs[role], outcomes)
+
+
+def _contexts(divergence: Divergence | None, outcomes: Outcomes) -> tuple[DivergentContext, ...]:
+    source = outcomes["source"].stored
+    if divergence is None or source is None:
+        return ()
+    return divergent_contexts(divergence.worst, load_checkpoint(source.folder).folder)
 
 
 def _census(artifact: str, outcomes: Outcomes) -> Census | None:

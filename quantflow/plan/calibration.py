@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig  # noqa: E402
 
 from quantflow.formats.awq import linear_codes, linear_tensors  # noqa: E402
 from quantflow.measure.batches import LOGITS_BYTES  # noqa: E402
-from quantflow.measure.divergence import kl_divergence, same_top1, token_nll  # noqa: E402
+from quantflow.measure.divergence import kl_divergence, likeliest, token_nll  # noqa: E402
 from quantflow.model.safetensors_file import TensorSpec, write_safetensors  # noqa: E402
 from quantflow.plan.speed import MATMUL_WIDTHS  # noqa: E402
 from quantflow.quantize.codes import LinearCodes, dequantize  # noqa: E402
@@ -157,7 +157,7 @@ def _logits(speed: Stopwatch, device: str) -> dict[str, float]:
         log_p, log_q = other.log_softmax(-1), logits.log_softmax(-1)
         token_nll(log_q, targets)
         kl_divergence(log_p, log_q)
-        same_top1(log_p, log_q)
+        likeliest(log_p, log_q)
 
     size = logits.numel()
     return {"scoring": size / speed.fastest(alone), "comparing": size / speed.fastest(beside)}

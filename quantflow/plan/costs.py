@@ -7,13 +7,23 @@ from typing import Any
 
 from quantflow.data.params import DataParams
 from quantflow.drift.params import DriftParams
-from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxCheckParams
+from quantflow.formats.onnx.params import (
+    OnnxAssembleParams,
+    OnnxBaseParams,
+    OnnxCheckParams,
+    OnnxImportParams,
+)
 from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
 from quantflow.leakage.params import LeakageParams
 from quantflow.measure.adaptive_params import AdaptiveParams
-from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
+from quantflow.measure.onnx_params import (
+    OnnxGenerationParams,
+    OnnxMeasureParams,
+    OnnxNoiseParams,
+    OnnxSpeedParams,
+)
 from quantflow.measure.params import (
     BaselineParams,
     CustomParams,
@@ -55,7 +65,7 @@ from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams,
 from quantflow.sensitivity.choosing import AssignParams, SearchParams
 from quantflow.sensitivity.params import ScanParams
 from quantflow.source.params import SourceParams
-from quantflow.tasks.params import TasksParams
+from quantflow.tasks.params import OnnxTasksParams, TasksParams
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,17 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.onnx.assemble:run": _Stage(OnnxAssembleParams, _with_shape(onnx.assemble_cost)),
     "quantflow.measure.onnx:baseline": _Stage(OnnxMeasureParams, _with_text(onnx.baseline_cost)),
     "quantflow.measure.onnx:artifact": _Stage(OnnxMeasureParams, _with_text(onnx.measure_cost)),
+    "quantflow.measure.onnx_noise:run": _Stage(OnnxNoiseParams, _with_text(onnx.noise_cost)),
     "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
+    "quantflow.measure.onnx_generation:baseline": _Stage(
+        OnnxGenerationParams, _with_shape(onnx.generation_cost)
+    ),
+    "quantflow.measure.onnx_generation:artifact": _Stage(
+        OnnxGenerationParams, _with_shape(onnx.generation_cost)
+    ),
+    "quantflow.tasks.graph_stage:baseline": _Stage(OnnxTasksParams, _with_shape(onnx.tasks_cost)),
+    "quantflow.tasks.graph_stage:artifact": _Stage(OnnxTasksParams, _with_shape(onnx.tasks_cost)),
+    "quantflow.formats.onnx.imported:run": _Stage(OnnxImportParams, _with_shape(onnx.import_cost)),
     "quantflow.tasks.stage:baseline": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.tasks.stage:artifact": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.leakage.stage:run": _Stage(LeakageParams, lambda params, facts: Cost(unknown=UNCOUNTED_TASKS)),

@@ -1,13 +1,25 @@
 """What the stages of ONNX artifacts take: memory and disk; their time has not been counted."""
 
-from quantflow.formats.onnx.params import OnnxAssembleParams, OnnxBaseParams, OnnxCheckParams
-from quantflow.measure.onnx_params import OnnxMeasureParams, OnnxSpeedParams
+from quantflow.formats.onnx.params import (
+    OnnxAssembleParams,
+    OnnxBaseParams,
+    OnnxCheckParams,
+    OnnxImportParams,
+)
+from quantflow.measure.onnx_params import (
+    OnnxGenerationParams,
+    OnnxMeasureParams,
+    OnnxNoiseParams,
+    OnnxSpeedParams,
+)
+from quantflow.plan.asked import STORED_TOKEN_BYTES, UNCOUNTED_TASKS
 from quantflow.plan.files import SMALL_BYTES, SMALL_WORK
 from quantflow.plan.forward import HEAP_BYTES
 from quantflow.plan.measuring import BESIDE_SAMPLE
 from quantflow.plan.shape import ModelShape
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
+from quantflow.tasks.params import OnnxTasksParams
 
 FLOAT, HALF = 4, 2
 # Bytes a weight comes to on disk: its code, its share of the scales and of channels in floating point.
@@ -54,14 +66,38 @@ def measure_cost(params: OnnxMeasureParams, shape: ModelShape, text: TextSize) -
 
 def speed_cost(params: OnnxSpeedParams, shape: ModelShape) -> Cost:
     """Both graphs in memory, each in a process of its own."""
-    host = HEAP_BYTES + round(2 * LOADED_COPIES * FLOAT * shape.parameters)
-    return Cost(host_bytes=host, disk_bytes=SMALL_BYTES, unknown=UNCOUNTED)
+    return Cost(host_bytes=_loaded(2, shape), disk_bytes=SMALL_BYTES, unknown=UNCOUNTED)
+
+
+def noise_cost(params: OnnxNoiseParams, shape: ModelShape, text: TextSize) -> Cost:
+    """The lossless graph in memory, on some windows."""
+    return _running(1, shape, text)
+
+
+def import_cost(params: OnnxImportParams, shape: ModelShape) -> Cost:
+    """The graph in memory, for three tokens."""
+    return Cost(host_bytes=_loaded(1, shape), disk_bytes=SMALL_BYTES, unknown=UNCOUNTED)
+
+
+def tasks_cost(params: OnnxTasksParams, shape: ModelShape) -> Cost:
+    """A graph in memory; how much text tasks have cannot be told before."""
+    return Cost(host_bytes=_loaded(1, shape), unknown=UNCOUNTED_TASKS)
+
+
+def generation_cost(params: OnnxGenerationParams, shape: ModelShape) -> Cost:
+    """A graph in memory."""
+    stored = STORED_TOKEN_BYTES * params.prompts * (params.prompt_tokens + params.output_tokens)
+    return Cost(host_bytes=_loaded(1, shape), disk_bytes=stored, unknown=UNCOUNTED)
+
+
+def _loaded(graphs: int, shape: ModelShape) -> int:
+    return HEAP_BYTES + round(graphs * LOADED_COPIES * FLOAT * shape.parameters)
 
 
 def _running(graphs: int, shape: ModelShape, text: TextSize) -> Cost:
     size = FLOAT * shape.parameters
     return Cost(
-        host_bytes=HEAP_BYTES + round(graphs * LOADED_COPIES * size),
+        host_bytes=_loaded(graphs, shape),
         disk_bytes=text.positions * BESIDE_SAMPLE,
         scratch_bytes=size if graphs > 1 else 0,
         unknown=UNCOUNTED,

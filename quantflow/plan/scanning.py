@@ -33,7 +33,7 @@ def scan_cost(params: ScanParams, shape: ModelShape, text: TextSize) -> Cost:
     length = min(SCAN_LENGTH, text.calibration_length)
     tokens = min(params.tokens, text.calibration_windows * length)
     held_out = round(PADDING * min(params.tokens, text.selection_tokens))
-    candidates = len(params.precisions)
+    candidates = params.candidates
     units = candidates * len(shape.units) * shape.blocks
     once = _blocks(params, shape, tokens, length)
     estimating = _estimating(params, shape, tokens, length)
@@ -75,7 +75,7 @@ def _blocks(params: ScanParams, shape: ModelShape, tokens: int, length: int) -> 
 
 def _estimating(params: ScanParams, shape: ModelShape, tokens: int, length: int) -> Work:
     """Forwards, again, backwards, and the changes of outputs in every candidate."""
-    unpacked = amounts(unpacking=shape.blocks * shape.block_parameters).times(len(params.precisions))
+    unpacked = amounts(unpacking=shape.blocks * shape.block_parameters).times(params.candidates)
     return (
         _blocks(params, shape, tokens, length).times(_passes(params))
         + _logits(shape, tokens).times(2)
@@ -86,7 +86,7 @@ def _estimating(params: ScanParams, shape: ModelShape, tokens: int, length: int)
 
 def _passes(params: ScanParams) -> int:
     """Times that all blocks are passed by an estimate."""
-    return 1 + FORWARD_AGAIN + BACKWARD + len(params.precisions)
+    return 1 + FORWARD_AGAIN + BACKWARD + params.candidates
 
 
 def _logits(shape: ModelShape, tokens: int) -> Work:

@@ -1,6 +1,6 @@
 """INT8 linear layers, weights per channel and inputs per tensor: their values, and what they compute."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -130,6 +130,11 @@ def int8_weight(
     scales = (largest / largest_code).clamp_(min=SMALLEST_SCALE)
     codes = torch.round(rest / scales.unsqueeze(1)).clamp_(-largest_code, largest_code)
     return Int8Linear(codes.to(torch.int8), scales, None, channels, floating)
+
+
+def weights_only(linear: Int8Linear) -> Int8Linear:
+    """The layer with the same codes and its input in floating point, so that one product does."""
+    return replace(linear, input=None, remainder=None)
 
 
 def int8_dequantized(linear: Int8Linear) -> Tensor:

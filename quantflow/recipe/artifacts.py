@@ -156,7 +156,8 @@ class ImportArtifact(_Artifact):
         alias="import",
         min_length=1,
         description="Folder of an artifact that was made elsewhere: AWQ (gemm), GPTQ (version 1), "
-        "compressed-tensors (pack-quantized) or 16-bit safetensors. Relative to the recipe. It is judged by "
+        "compressed-tensors (pack-quantized), 16-bit safetensors, or a graph for ONNX Runtime (model.onnx). "
+        "Relative to the recipe. It is judged by "
         "the default margins of 4 bits unless the gate says otherwise.",
     )
 
@@ -172,7 +173,7 @@ def _format(entry: object) -> object:
         named = entry.get("format", IMPORT if IMPORT in entry else None)
         return "" if named is None and "format" in entry else named
     # What is no mapping is refused as such by any of them.
-    return entry.format if isinstance(entry, _Artifact) and hasattr(entry, "format") else "awq"
+    return getattr(entry, "format", "awq") if isinstance(entry, Section) else "awq"
 
 
 TorchArtifact = AwqArtifact | GptqArtifact | HfArtifact | ImportArtifact

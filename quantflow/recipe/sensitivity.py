@@ -45,7 +45,8 @@ class Assigning(Section):
         lt=1,
         description="Largest share of the weights that may be spared, of those that the artifact would "
         "otherwise quantize; for policy budget and for a search. Default: null, which is "
-        f"{DEFAULT_MAX_SPARED} unless effective_bits or max_bytes is given.",
+        f"{DEFAULT_MAX_SPARED} unless effective_bits or max_bytes is given; with w8a8 also then, as a unit "
+        "there can give up integer arithmetic, which counts half, and keep its size.",
     )
     effective_bits: float | None = Field(
         default=None,

@@ -2,16 +2,17 @@
 
 import os
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from jinja2 import Template
 from pydantic import BaseModel, ConfigDict
 
 from quantflow.gate.verdict import Verdict
-from quantflow.report.measures import show_change
+from quantflow.report.measures import show_change, show_metric
 from quantflow.report.model import Report
 from quantflow.report.page import page_environment
+from quantflow.report.wording import Language, load_wording
 from quantflow.report.write import HTML_FILE, write_files
 
 SUMMARIES = "summaries"
@@ -78,11 +79,20 @@ def write_batch(batch: Batch, reports: Mapping[str, Report], folder: Path) -> Pa
         for outcome in batch.outcomes
         if outcome.report is not None
     }
-    page = _template().render(batch=batch, reports=reports, links=links)
+    page = _template(_language(reports)).render(batch=batch, reports=reports, links=links)
     write_files({SUMMARY_FILE: batch.model_dump_json(indent=2) + "\n", PAGE: page}, place)
     return place / PAGE
 
 
+def _language(reports: Mapping[str, Report]) -> Language:
+    """What all reports are written in; English where they differ or there are none."""
+    languages = {report.language for report in reports.values()}
+    return languages.pop() if len(languages) == 1 else "en"
+
+
 @cache
-def _template() -> Template:
-    return page_environment("en").get_template("batch.html.j2", globals={"show_change": show_change})
+def _template(language: Language) -> Template:
+    worded = partial(show_metric, words=load_wording(language))
+    return page_environment(language).get_template(
+        "batch.html.j2", globals={"show_change": show_change, "show_metric": worded}
+    )

@@ -9,9 +9,10 @@ from quantflow.tasks.value import RecoveryValue, TaskValue
 
 
 def changed(artifact: ArtifactReport) -> bool:
-    """Whether anything that the artifact said was compared with its baseline."""
-    measured = artifact.measurements
-    return measured is not None and (measured.generation is not None or bool(measured.tasks))
+    """Whether anything that the artifact said, or would have said next, was compared with its baseline."""
+    measured, divergence = artifact.measurements, artifact.divergence
+    said = measured is not None and (measured.generation is not None or bool(measured.tasks))
+    return said or (divergence is not None and bool(divergence.worst))
 
 
 def generation_line(value: GenerationValue, words: Wording) -> str:

@@ -21,7 +21,7 @@ def size(number: int | None) -> str:
     if number is None:
         return NONE
     value, unit = float(number), 0
-    while value >= 1000 and unit < len(_BYTE_UNITS) - 1:
+    while abs(value) >= 1000 and unit < len(_BYTE_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{number} bytes" if unit == 0 else f"{value:.3g} {_BYTE_UNITS[unit]}"
 

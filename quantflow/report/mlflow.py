@@ -1,11 +1,14 @@
 """A run in MLflow: parameters, measurements, and the report's files."""
 
+import os
 from pathlib import Path
 
 from quantflow.errors import RuntimeUnavailableError
 from quantflow.report.model import Report
 
 EXPERIMENT = "quantflow"
+# MLflow ≥ 3.6 refuses folders, which are all that its client alone can write, unless this is said.
+_FOLDERS_TOO = "MLFLOW_ALLOW_FILE_STORE"
 
 
 def log_to_mlflow(report: Report, folder: Path, tracking: str) -> str:
@@ -14,7 +17,8 @@ def log_to_mlflow(report: Report, folder: Path, tracking: str) -> str:
     Args:
         report: The run's report.
         folder: Where report.json and report.html lie.
-        tracking: MLflow's tracking URI, e.g. `sqlite:///mlflow.db` or a server's address.
+        tracking: A folder, made if it is not there; or MLflow's tracking URI, such as a server's address.
+            Databases (`sqlite:///mlflow.db`) need the whole of MLflow, not its client alone.
 
     Raises:
         RuntimeUnavailableError: MLflow is not installed, or its server does not take the run.
@@ -27,6 +31,8 @@ def log_to_mlflow(report: Report, folder: Path, tracking: str) -> str:
             "MLflow is not installed",
             hint="Install QuantFlow with its extra: pip install 'quantflow[mlflow]'.",
         ) from error
+    if "://" not in tracking or tracking.startswith("file:"):
+        os.environ.setdefault(_FOLDERS_TOO, "true")
     try:
         mlflow.set_tracking_uri(tracking)
         mlflow.set_experiment(EXPERIMENT)
@@ -39,7 +45,11 @@ def log_to_mlflow(report: Report, folder: Path, tracking: str) -> str:
             mlflow.log_artifacts(str(folder))
             return str(run.info.run_id)
     except (MlflowException, OSError) as error:
-        raise RuntimeUnavailableError(f"MLflow does not take the run: {error}", where=tracking) from error
+        raise RuntimeUnavailableError(
+            f"MLflow does not take the run: {error}",
+            where=tracking,
+            hint="Give a folder or a server's address; a database needs all of MLflow: pip install mlflow.",
+        ) from error
 
 
 def _params(report: Report) -> dict[str, str]:

@@ -17,6 +17,7 @@ from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
 from quantflow.remedies.record import RemedyRecord
+from quantflow.report.contexts import DivergentContext
 from quantflow.report.decision import Decision
 from quantflow.report.text import TextLevel
 from quantflow.report.wording import Language
@@ -66,6 +67,7 @@ class ArtifactReport(_Part):
             it was not, or the artifact is just that.
         refinement: Whether GPTQ's sequential pass was any better; None where there was none.
         divergence: Where its distributions diverge, without text of the data; None where it was not judged.
+        contexts: The texts of `divergence.worst`, in its order; empty where they are not told.
         remedies: What makes INT8 inputs accurate: whole models as measured, and what each unit got; None
             where inputs are not INT8.
         census: What every unit of an ONNX artifact really runs as; None for others.
@@ -87,6 +89,7 @@ class ArtifactReport(_Part):
     yardstick: Measurement | None = None
     refinement: RefineRecord | None = None
     divergence: Divergence | None = None
+    contexts: tuple[DivergentContext, ...] = ()
     remedies: RemedyRecord | None = None
     census: Census | None = None
     sensitivity: ScanRecord | None = None

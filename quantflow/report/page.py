@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from quantflow.report import figures
-from quantflow.report.text import beginning, ending, shown, whole
+from quantflow.report.text import beginning, ending, shown, token, whole
 from quantflow.report.wording import Language, load_wording
 
 STYLES = ("base.css", "charts.css", "narrow.css", "print.css")
@@ -41,6 +41,7 @@ def page_environment(language: Language) -> Environment:
         whole=whole,
         beginning=beginning,
         ending=ending,
+        token=token,
     )
     style = "".join(loader.get_source(environment, name)[0] for name in STYLES)
     script = loader.get_source(environment, SCRIPT)[0]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from quantflow.measure.generated import GenerationValue
 from quantflow.measure.measurement import Measurement
+from quantflow.report.contexts import DivergentContext
 from quantflow.report.model import Report
 from quantflow.report.text import TextLevel
 from quantflow.tasks.value import TaskValue
@@ -35,7 +36,12 @@ def redact(report: Report, level: TextLevel) -> Report:
 
     change = numbered if level == "redacted" else emptied
     artifacts = tuple(
-        artifact.model_copy(update={"measurements": _measured(artifact.measurements, change)})
+        artifact.model_copy(
+            update={
+                "measurements": _measured(artifact.measurements, change),
+                "contexts": _contexts(artifact.contexts, change) if level == "redacted" else (),
+            }
+        )
         for artifact in report.artifacts
     )
     return report.model_copy(update={"artifacts": artifacts, "text": level})
@@ -47,6 +53,20 @@ def _measured(measured: Measurement | None, change: Callable[[str], str]) -> Mea
     tasks = {name: _task(value, change) for name, value in measured.tasks.items()}
     return measured.model_copy(
         update={"tasks": tasks, "generation": _generation(measured.generation, change)}
+    )
+
+
+def _contexts(
+    contexts: tuple[DivergentContext, ...], change: Callable[[str], str]
+) -> tuple[DivergentContext, ...]:
+    return tuple(
+        DivergentContext(
+            before=change(one.before),
+            came=change(one.came),
+            baseline=None if one.baseline is None else change(one.baseline),
+            artifact=None if one.artifact is None else change(one.artifact),
+        )
+        for one in contexts
     )
 
 

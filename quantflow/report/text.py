@@ -53,3 +53,10 @@ def beginning(text: str) -> str:
 def ending(text: str) -> str:
     """The last letters of a prompt: what was to be gone on with."""
     return text if len(text) <= ANSWER_LENGTH else f"…{text[-ANSWER_LENGTH:]}"
+
+
+def token(text: str | None) -> str:
+    """One token, its blanks and line feeds to be seen; a dash where there is none to show."""
+    if text is None:
+        return "–"
+    return beginning(text.replace(" ", "␣").replace("\n", "↵"))

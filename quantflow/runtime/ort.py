@@ -145,10 +145,22 @@ class Sequel:
         self._past += ids.size
         return logits
 
-    def pieces(self, ids: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Take more tokens than are to go at once: first token and logits of every piece."""
-        for begin in range(0, ids.size, self._model.chunk):
-            yield begin, self.logits(ids[begin : begin + self._model.chunk])
+    def back_to(self, tokens: int) -> None:
+        """Forget all but the first so many tokens."""
+        self._past = tokens
+
+    def pieces(
+        self, ids: NDArray[np.int64], at_once: int | None = None
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Take more tokens than are to go at once: first token and logits of every piece.
+
+        Args:
+            ids: Token ids, [tokens].
+            at_once: Most tokens of a piece; None for as many as go through the graph at once.
+        """
+        step = min(at_once or self._model.chunk, self._model.chunk)
+        for begin in range(0, ids.size, step):
+            yield begin, self.logits(ids[begin : begin + step])
 
 
 def generate(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from quantflow.errors import QuantizationError
 from quantflow.sensitivity.ladder import Rung, UnitLadder
+from quantflow.sensitivity.silent_library import silent_library
 
 Choice = tuple[int, ...]
 
@@ -76,13 +77,14 @@ def by_budget(units: Sequence[UnitLadder], limits: Limits) -> Choice:
         row, end = _whole(costs, limit - at_least)
         rows.append(row)
         ends.append(end)
-    found = milp(
-        OBJECTIVE * value,
-        integrality=np.ones(len(places), dtype=np.int64),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(np.array(rows), -np.inf, np.array(ends)),
-        options={"mip_rel_gap": GAP},
-    )
+    with silent_library():
+        found = milp(
+            OBJECTIVE * value,
+            integrality=np.ones(len(places), dtype=np.int64),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(np.array(rows), -np.inf, np.array(ends)),
+            options={"mip_rel_gap": GAP},
+        )
     if found.x is None:
         raise QuantizationError(f"no assignment was found within the limits: {found.message}")
     chosen = dict.fromkeys(range(len(units)), 0)

@@ -55,7 +55,8 @@ def run(params: AssignParams, inputs: Mapping[str, Path], output: Path, reporter
     free = find_free(params.choosing, bench.maker, inputs["scan"])
     parts = {name: PartReporter(reporter, name) for name in (PLAIN, "mix")}
     folders = {name: part.progress_folder / WRITTEN_FOLDER for name, part in parts.items()}
-    plain_assembly = written(bench, free.kept, folders[PLAIN], parts[PLAIN])
+    nothing = free.precisions(nothing_spared(free.units))
+    plain_assembly = written(bench, nothing, folders[PLAIN], parts[PLAIN])
     sizes = Sizes(free.weights, other_bytes(free.units, plain_assembly.weight_bytes))
     choice = choose(params, free.units, sizes)
     samples = measured(bench, folders[PLAIN], parts[PLAIN], "Running the artifact, nothing spared")
@@ -63,7 +64,7 @@ def run(params: AssignParams, inputs: Mapping[str, Path], output: Path, reporter
     mix, best, rolled_back = plain, PLAIN, None
     why = reasons(params, free.units, choice)
     if choice != nothing_spared(free.units):
-        assembly = written(bench, free.kept_with(choice), folders["mix"], parts["mix"])
+        assembly = written(bench, free.precisions(choice), folders["mix"], parts["mix"])
         samples = measured(bench, folders["mix"], parts["mix"], "Running the mix")
         mix, best = _mix(free, choice, sizes, Candidate(assembly, samples)), "mix"
         if not mix.kl < plain.kl:

@@ -18,6 +18,7 @@ from quantflow.measure.summary import summarize
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
 from quantflow.sensitivity.choosing import Choosing
+from quantflow.sensitivity.kept import Precisions
 from quantflow.sensitivity.making import Maker, maker_of
 
 MEASURED_FOLDER = "measured"
@@ -68,12 +69,12 @@ class Candidate:
         return float(self.samples.kl.mean())
 
 
-def written(bench: Bench, kept: frozenset[str], folder: Path, reporter: Reporter) -> Assembly:
+def written(bench: Bench, precisions: Precisions, folder: Path, reporter: Reporter) -> Assembly:
     """Write an artifact to `folder`, complete or not at all; one that is there is taken as it is.
 
     Args:
         bench: What it is made of.
-        kept: Units of the blocks that stay as they are.
+        precisions: The assignment.
         folder: Holds the artifact and what it came to, as the assemble stage's output does.
         reporter: Receives progress.
     """
@@ -81,7 +82,7 @@ def written(bench: Bench, kept: frozenset[str], folder: Path, reporter: Reporter
         partial = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        bench.maker.write(kept, partial, reporter)
+        bench.maker.write(precisions, partial, reporter)
         partial.rename(folder)
     return load_assembly(folder)
 

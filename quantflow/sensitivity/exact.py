@@ -21,13 +21,14 @@ from quantflow.sensitivity.logits import streams_kl
 from quantflow.sensitivity.measured import NOTHING, Key, Measured, keep_measured, kept_measured, merged
 from quantflow.sensitivity.sizes import STREAM_BYTES
 from quantflow.sensitivity.spent import ForwardParts
+from quantflow.sensitivity.stored import StoredCodes, open_block
 from quantflow.sensitivity.streams import StreamStates
-from quantflow.sensitivity.swap import BlockSwaps, Codes, open_block
+from quantflow.sensitivity.swap import BlockSwaps
 
 
 def exact_scores(
     boundaries: Boundaries,
-    codes: Mapping[str, Codes],
+    codes: Mapping[str, StoredCodes],
     keys: Sequence[Key],
     reporter: Reporter,
     *,
@@ -77,7 +78,7 @@ def exact_cost(first_blocks: Sequence[int], blocks: int, parts: ForwardParts) ->
 
 def _wave(
     boundaries: Boundaries,
-    codes: Mapping[str, Codes],
+    codes: Mapping[str, StoredCodes],
     starts: Mapping[Key, int],
     reporter: Reporter,
 ) -> Measured:
@@ -127,7 +128,7 @@ def _wave(
 @torch.no_grad()
 def _pass_block(
     boundaries: Boundaries,
-    codes: Mapping[str, Codes],
+    codes: Mapping[str, StoredCodes],
     index: int,
     starts: Mapping[Key, int],
     streams: StreamStates,

@@ -28,14 +28,15 @@ from quantflow.sensitivity.histograms import OutputHistograms
 from quantflow.sensitivity.logits import loss_gradients
 from quantflow.sensitivity.measured import NOTHING, Key, Measured, keep_measured, kept_measured, merged
 from quantflow.sensitivity.spent import ForwardParts
-from quantflow.sensitivity.swap import BlockSwaps, Codes, Swap, lossless, open_block
+from quantflow.sensitivity.stored import StoredCodes, open_block
+from quantflow.sensitivity.swap import BlockSwaps, Swap, lossless
 
 HEAD_FILE = "scores-head.json"
 
 
 def fisher_scores(
     boundaries: Boundaries,
-    codes: Mapping[str, Codes],
+    codes: Mapping[str, StoredCodes],
     reporter: Reporter,
     what: str,
     *,
@@ -62,7 +63,7 @@ def fisher_scores(
     shapes = [torch.Size((*batch.ids.shape, decoder.hidden_size)) for batch in text.batches]
     done, gradients, found = _kept(part, progress, last, shapes)
     if not found:
-        gradients, of_head = _behind_blocks(boundaries, codes)
+        gradients, of_head = _behind_blocks(boundaries, codes, histograms=histograms)
         keep_measured(part.progress_folder / HEAD_FILE, of_head, part)
         found = [of_head]
     with part.track(what, last) as advance:
@@ -82,18 +83,27 @@ def fisher_scores(
     return merged(reversed(found))
 
 
-def _behind_blocks(boundaries: Boundaries, codes: Mapping[str, Codes]) -> tuple[list[Tensor], Measured]:
+def _behind_blocks(
+    boundaries: Boundaries, codes: Mapping[str, StoredCodes], *, histograms: bool
+) -> tuple[list[Tensor], Measured]:
     """The loss's gradient behind the last block, batch by batch, and what swapping the head does, exactly."""
     decoder, text, parts = boundaries.decoder, boundaries.text, ForwardParts.of(boundaries.decoder)
     heads = {precision: head for precision, own in codes.items() if (head := own.open_head()) is not None}
     sums = {precision: np.zeros(len(text.windows)) for precision in heads}
     last = partial(boundaries.state, decoder.num_blocks)
-    gradients = list(loss_gradients(decoder, text, last, heads=heads, kl_of_heads=sums))
+    outputs = OutputHistograms(text) if histograms else None
+
+    def heard(precision: str, windows: NDArray[np.int64], logits: Tensor, change: Tensor) -> None:
+        if outputs is not None:
+            outputs.add_rows((HEAD, precision), HEAD, windows, logits, change)
+
+    gradients = list(loss_gradients(decoder, text, last, heads=heads, kl_of_heads=sums, heard=heard))
     swapped = {"changes of outputs": len(heads) * parts.head} if heads else {}
     found = Measured(
         sums={(HEAD, precision): own for precision, own in sums.items()},
         forwards={"forward": parts.head, "backward": parts.head, **swapped},
         sizes={(HEAD, precision): head.bytes(HEAD) for precision, head in heads.items()},
+        outputs={} if outputs is None else {(HEAD, p): outputs.kl((HEAD, p)) for p in heads},
     )
     return gradients, found
 

@@ -33,10 +33,6 @@ class Free:
         """Weights that the artifact would quantize if nothing were spared."""
         return sum(unit.weights for unit in self.units)
 
-    def kept_with(self, choice: Choice) -> frozenset[str]:
-        """All units that stay as they are under a choice."""
-        return self.precisions(choice).kept
-
     def precisions(self, choice: Choice) -> Precisions:
         """The assignment that a choice is."""
         rungs = zip(self.units, chosen_rungs(self.units, choice), strict=True)
@@ -59,5 +55,6 @@ def find_free(choosing: Choosing, maker: Maker, scan: Path) -> Free:
     kept, source = maker.kept(), maker.source
     forced = named_units(choosing.force, maker.family, maker.blocks, FORCE_KEY)
     require_disjoint(kept, forced, FORCE_KEY)
-    units = [unit for unit in ladders(load_scan(scan), choosing.ladder, source) if unit.unit not in kept]
+    every = ladders(load_scan(scan), choosing.ladder, source, maker.shared)
+    units = [unit for unit in every if unit.unit not in kept]
     return Free(fixed(units, quantized=forced), kept, forced, source)

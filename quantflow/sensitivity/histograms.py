@@ -4,6 +4,8 @@ It says how the distribution of values moved, not what that does to the model's 
 trade places leave the histogram as it was, and a change that all later layers ignore moves it.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -42,14 +44,38 @@ class OutputHistograms:
             y: Its outputs in the lossless model, `[B, T, out]`.
             delta: By how much they change.
         """
-        low, high = self._ranges.setdefault((key, linear), (float(y.min()), float(y.max())))
-        counts = self._counts.setdefault(key, {}).setdefault(linear, np.zeros((2, 2, BINS)))
         batch = self._text.batches[number]
-        half = self._text.window_of_row(batch) >= len(self._text.windows) // 2
-        for row, (length, second) in enumerate(zip(batch.lengths, half, strict=True)):
-            for after, values in enumerate((y[row, :length], y[row, :length] + delta[row, :length])):
-                held = values.float().clamp(low, high)
-                counts[int(second), after] += torch.histc(held, BINS, low, high).cpu().numpy()
+        rows = zip(self._text.window_of_row(batch), y, delta, batch.lengths, strict=True)
+        whole = float(y.min()), float(y.max())
+        for window, before, change, length in rows:
+            self._count(key, linear, self._in_second_half(window), before[:length], change[:length], whole)
+
+    def add_rows(self, key: Key, linear: str, windows: NDArray[np.int64], y: Tensor, delta: Tensor) -> None:
+        """Count outputs at positions of any windows.
+
+        Args:
+            key: Unit and precision.
+            linear: The linear.
+            windows: Window of every position, [positions].
+            y: Its outputs in the lossless model, `[positions, out]`.
+            delta: By how much they change.
+        """
+        whole = float(y.min()), float(y.max())
+        second = torch.from_numpy(np.asarray(self._in_second_half(windows))).to(y.device)
+        for half, of_half in ((False, ~second), (True, second)):
+            self._count(key, linear, half, y[of_half], delta[of_half], whole)
+
+    def _in_second_half(self, windows: Any) -> Any:
+        return windows >= len(self._text.windows) // 2
+
+    def _count(
+        self, key: Key, linear: str, second: bool, y: Tensor, delta: Tensor, seen: tuple[float, float]
+    ) -> None:
+        low, high = self._ranges.setdefault((key, linear), seen)
+        counts = self._counts.setdefault(key, {}).setdefault(linear, np.zeros((2, 2, BINS)))
+        for after, values in enumerate((y, y + delta)):
+            held = values.float().clamp(low, high)
+            counts[int(second), after] += torch.histc(held, BINS, low, high).cpu().numpy()
 
     def kl(self, key: Key) -> tuple[float, float, float]:
         """KL(before ‖ after) of a unit, the mean of its linears, nats: of all text and of each half."""

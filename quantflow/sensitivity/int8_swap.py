@@ -1,15 +1,15 @@
 """INT8 values in the place of a unit's weights, its input quantized as well where the scheme says so."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from quantflow.model.families import Family
 from quantflow.model.units import HEAD
 from quantflow.quantize.emulated import alone
-from quantflow.quantize.int8_block import Int8Block, int8_file, int8_linears, read_int8_block
-from quantflow.quantize.params import Scheme
+from quantflow.quantize.int8 import int8_dequantized
+from quantflow.quantize.int8_block import Int8Block
 from quantflow.sensitivity.swap import Swap, whole_units
 
 
@@ -46,49 +46,27 @@ class Int8Swaps:
         return forward
 
     def is_no_op(self, unit: str, block: nn.Module) -> bool:
-        """Whether unit and lossless weights do the same: never where inputs are quantized."""
-        return False
+        """Whether unit and lossless weights do the same: never where inputs are quantized or scaled."""
+        weights = {name: self.values.linears[self._full(name)] for name in self._linears(unit)}
+        return not self.values.folds and all(
+            own.input is None
+            and torch.equal(
+                int8_dequantized(own), block.get_submodule(name).get_parameter("weight").float().cpu()
+            )
+            for name, own in weights.items()
+        )
 
     def bytes(self, unit: str) -> int:
         """Codes, scales, and what is apart in floating point."""
         total = 0
-        for name in self.family.units[unit] if self.prefix else (HEAD,):
-            linear = self.values.linears[f"{self.prefix}.{name}" if self.prefix else name]
+        for name in self._linears(unit):
+            linear = self.values.linears[self._full(name)]
             tensors = (linear.q, linear.scales, linear.floating_weight, linear.floating_channels)
             total += sum(tensor.numel() * tensor.itemsize for tensor in tensors)
         return total
 
+    def _linears(self, unit: str) -> tuple[str, ...]:
+        return self.family.units[unit] if self.prefix else (HEAD,)
 
-@dataclass(frozen=True)
-class Int8Codes:
-    """The INT8 values of a model, as a stage wrote them.
-
-    Attributes:
-        folder: The stage's output.
-        scheme: The scheme.
-        family: The model's family.
-    """
-
-    folder: Path
-    scheme: Scheme
-    family: Family
-
-    @property
-    def precision(self) -> str:
-        """The scheme's id."""
-        return self.scheme.id
-
-    def units(self, block: int) -> tuple[str, ...]:
-        """As in `Codes`."""
-        linears = int8_linears(int8_file(self.folder, self.scheme.id, block))
-        return whole_units(self.family, self.family.block_name(block), linears)
-
-    def open(self, block: int) -> Int8Swaps:
-        """The values of a block."""
-        values = read_int8_block(self.folder, self.scheme.id, block)
-        return Int8Swaps(values, self.family, self.family.block_name(block))
-
-    def open_head(self) -> Int8Swaps | None:
-        """The values of the head, if it has any."""
-        values = read_int8_block(self.folder, self.scheme.id, None)
-        return Int8Swaps(values, self.family, "") if HEAD in values.linears else None
+    def _full(self, name: str) -> str:
+        return f"{self.prefix}.{name}" if self.prefix else name

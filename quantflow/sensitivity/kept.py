@@ -28,7 +28,11 @@ class Precisions:
     @property
     def kept(self) -> frozenset[str]:
         """Units that stay as they are."""
-        return frozenset(unit for unit, precision in self.units.items() if precision == self.source)
+        return self.having(self.source)
+
+    def having(self, precision: str) -> frozenset[str]:
+        """Units of a precision."""
+        return frozenset(unit for unit, own in self.units.items() if own == precision)
 
 
 def save_precisions(output: Path, precisions: Precisions) -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from quantflow.errors import QuantizationError
 from quantflow.sensitivity.record import ScanRecord, UnitScore
 
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Of a weight in the dtypes that units which stay as they are can be stored in."""
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -15,7 +18,7 @@ class Rung:
     Attributes:
         precision: Id of a scheme, or the source's dtype.
         kl: What it costs by itself, nats per token; 0 in the source's dtype.
-        bytes: Of its weights, scales and zero points included.
+        bytes: That its weights take of the artifact, scales and zero points included.
         spared: Weights of the unit that count as spared. Every rung gives up an equal part of what the
             artifact's own precision saves: from W8A8 to weight-only INT8, which keeps the size and loses the
             arithmetic, half of them.
@@ -48,13 +51,17 @@ class UnitLadder:
         return self.rungs[0]
 
 
-def ladders(scan: ScanRecord, precisions: Sequence[str], source: str) -> tuple[UnitLadder, ...]:
+def ladders(
+    scan: ScanRecord, precisions: Sequence[str], source: str, shared: Collection[str] = ()
+) -> tuple[UnitLadder, ...]:
     """The ladder of every unit of a scan, in the order of the model.
 
     Args:
         scan: The scores.
         precisions: The artifact's own first, then those that it may fall back to.
-        source: What the last rung is called, e.g. `bfloat16`.
+        source: What units that stay as they are are stored in, e.g. `bfloat16`: the last rung.
+        shared: Units whose weights, if they stay as they are, the artifact has for something else anyway: a
+            head that is the embedding as well.
 
     Raises:
         QuantizationError: A unit has no score in one of the precisions, or one that is no finite number.
@@ -69,7 +76,8 @@ def ladders(scan: ScanRecord, precisions: Sequence[str], source: str) -> tuple[U
         missing = [precision for precision in precisions if precision not in scores]
         if missing:
             raise QuantizationError(f"the scan has no score of it in {missing[0]}", where=unit)
-        found.append(_ladder([scores[precision] for precision in precisions], source))
+        size = 0 if unit in shared else BYTES[source]
+        found.append(_ladder([scores[precision] for precision in precisions], source, size))
     return tuple(found)
 
 
@@ -78,15 +86,14 @@ def fixed(units: Sequence[UnitLadder], *, quantized: Collection[str]) -> tuple[U
     return tuple(replace(unit, rungs=unit.rungs[:1]) if unit.unit in quantized else unit for unit in units)
 
 
-def _ladder(scores: Sequence[UnitScore], source: str) -> UnitLadder:
+def _ladder(scores: Sequence[UnitScore], source: str, size: int) -> UnitLadder:
     first, steps = scores[0], len(scores)
     rungs = [
         Rung(score.precision, _kl(score), score.bytes_quantized, round(first.weights * place / steps))
         for place, score in enumerate(scores)
     ]
-    return UnitLadder(
-        first.unit, first.weights, (*rungs, Rung(source, 0.0, first.bytes_source, first.weights))
-    )
+    last = Rung(source, 0.0, size * first.weights, first.weights)
+    return UnitLadder(first.unit, first.weights, (*rungs, last))
 
 
 def _kl(score: UnitScore) -> float:

@@ -20,6 +20,10 @@ from quantflow.sensitivity.text import ScanText
 SEED = 0
 """Of the labels that are drawn from the model's own distribution: the same text, the same labels."""
 
+HeardLogits = Callable[[str, NDArray[np.int64], Tensor, Tensor], None]
+"""Gets a precision, the window of each of some positions, [positions], the lossless logits there and by how
+much they change, `[positions, vocab]` both."""
+
 States = Callable[[int], Tensor]
 """Gives what leaves the last block, of the batch of a number, `[B, T, d]`."""
 
@@ -80,6 +84,7 @@ def loss_gradients(
     seed: int = SEED,
     heads: Mapping[str, BlockSwaps] | None = None,
     kl_of_heads: dict[str, NDArray[np.float64]] | None = None,
+    heard: HeardLogits | None = None,
 ) -> Iterator[Tensor]:
     """Gradients of the summed loss at what leaves the last block, one batch after the other, `[B, T, d]`.
 
@@ -95,6 +100,7 @@ def loss_gradients(
         heads: Precision → the head's codes in it. What they change is exact for a product more, as the
             lossless logits are there.
         kl_of_heads: Precision → where their KL is added to, nats by window, [windows].
+        heard: Is told every precision's logits beside the lossless ones.
     """
     with decoder.loaded_around(), decoder.loaded_head():
         swapped = {p: codes.swap(HEAD, head_module(decoder)) for p, codes in (heads or {}).items()}
@@ -106,12 +112,16 @@ def loss_gradients(
             gradient = torch.empty_like(rows)
             generator = torch.Generator(rows.device).manual_seed(seed + number)
             kl = torch.empty(len(swapped), len(rows), dtype=torch.float64)
+            windows = np.repeat(text.window_of_row(batch), batch.lengths - batch.scored_from)
             for part in _pieces(len(rows), decoder.vocab_size):
-                gradient[part], log_p = _row_gradients(decoder, rows[part], generator)
-                for own, head in zip(kl, swapped.values(), strict=True):
+                gradient[part], logits = _row_gradients(decoder, rows[part], generator)
+                for own, (precision, head) in zip(kl, swapped.items(), strict=True):
                     with torch.no_grad():
-                        log_q = _logits(decoder, rows[part], head).log_softmax(-1)
+                        changed = _logits(decoder, rows[part], head)
+                        log_p, log_q = logits.log_softmax(-1), changed.log_softmax(-1)
                         own[part] = kl_divergence(log_p, log_q).cpu()
+                    if heard is not None:
+                        heard(precision, windows[part], logits, changed - logits)
             for precision, own in zip(swapped, kl, strict=True):
                 if kl_of_heads is not None:
                     kl_of_heads[precision] += text.by_window(batch, own.numpy())
@@ -133,19 +143,18 @@ def _logits(decoder: StreamedDecoder, rows: Tensor, head: Swap | None) -> Tensor
 def _row_gradients(
     decoder: StreamedDecoder, rows: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of −log p(label) at final hidden states `[rows, d]`, and the log p of all labels.
+    """Gradients of −log p(label) at final hidden states `[rows, d]`, and the logits.
 
     Through softmax the gradient is p − onehot(label).
     """
     rows = rows.clone().requires_grad_()
     with torch.enable_grad():
         logits = decoder.logits(rows)
-    log_p = logits.detach().log_softmax(-1)
-    at_logits = log_p.exp()
+    at_logits = logits.detach().softmax(-1)
     labels = torch.multinomial(at_logits, 1, generator=generator)
     at_logits.scatter_add_(-1, labels, torch.full_like(labels, -1, dtype=at_logits.dtype))
     (gradient,) = torch.autograd.grad(logits, rows, at_logits)
-    return gradient, log_p
+    return gradient, logits.detach()
 
 
 def _scored(final: Tensor, batch: Batch) -> Tensor:

@@ -15,9 +15,10 @@ from quantflow.measure.measurement import RuntimeInfo, Samples
 from quantflow.model.build import family_at
 from quantflow.model.config import load_config
 from quantflow.model.families import Family
-from quantflow.model.units import kept_of_all, kept_units
+from quantflow.model.units import HEAD, kept_of_all, kept_units
 from quantflow.pipeline.events import Reporter
 from quantflow.sensitivity.choosing import Choosing
+from quantflow.sensitivity.kept import Precisions
 from quantflow.source.checkpoint import load_checkpoint
 
 
@@ -28,11 +29,13 @@ class Maker(Protocol):
         family: The model's family.
         blocks: How many blocks it has.
         source: What units that stay as they are are stored in.
+        shared: Units whose weights are in the artifact anyway if they stay as they are.
     """
 
     family: Family
     blocks: int
     source: str
+    shared: frozenset[str]
 
     def kept(self) -> frozenset[str]:
         """Units that the recipe keeps.
@@ -41,8 +44,8 @@ class Maker(Protocol):
             RecipeError: A pattern means no unit, or all are kept.
         """
 
-    def write(self, kept: frozenset[str], output: Path, reporter: Reporter) -> Assembly:
-        """Write the artifact with some units kept into an empty folder, as its assemble stage does."""
+    def write(self, precisions: Precisions, output: Path, reporter: Reporter) -> Assembly:
+        """Write the artifact under an assignment into an empty folder, as its assemble stage does."""
 
     def measure(self, written: Path, reporter: Reporter, what: str) -> tuple[Samples, RuntimeInfo]:
         """Measure what was written beside the lossless model."""
@@ -56,6 +59,7 @@ class CodesMaker:
         family: As in `Maker`.
         blocks: As in `Maker`.
         source: As in `Maker`.
+        shared: None: the head is no unit here.
         params: How it is written.
         model: What it is made of.
         beside: The lossless model on the selection windows.
@@ -67,14 +71,15 @@ class CodesMaker:
     params: AssembleParams
     model: Ingredients
     beside: Beside
+    shared: frozenset[str] = frozenset()
 
     def kept(self) -> frozenset[str]:
         """As in `Maker`."""
         return kept_units(self.params.keep, self.family, self.blocks)
 
-    def write(self, kept: frozenset[str], output: Path, reporter: Reporter) -> Assembly:
+    def write(self, precisions: Precisions, output: Path, reporter: Reporter) -> Assembly:
         """As in `Maker`."""
-        return write_artifact(self.params, self.model, kept, output, reporter)
+        return write_artifact(self.params, self.model, precisions.kept, output, reporter)
 
     def measure(self, written: Path, reporter: Reporter, what: str) -> tuple[Samples, RuntimeInfo]:
         """As in `Maker`."""
@@ -89,6 +94,7 @@ class GraphMaker:
         family: As in `Maker`.
         blocks: As in `Maker`.
         source: As in `Maker`.
+        shared: As in `Maker`.
         choosing: How it is written and measured.
         params: How it is written.
         inputs: Outputs of `source`, `base` and `codes`, the stage that made the INT8 values.
@@ -98,6 +104,7 @@ class GraphMaker:
     family: Family
     blocks: int
     source: str
+    shared: frozenset[str]
     choosing: Choosing
     params: OnnxAssembleParams
     inputs: Mapping[str, Path]
@@ -107,11 +114,13 @@ class GraphMaker:
         """As in `Maker`; the head is a unit like any other."""
         return kept_of_all(self.params.keep, self.family, self.blocks)
 
-    def write(self, kept: frozenset[str], output: Path, reporter: Reporter) -> Assembly:
-        """As in `Maker`."""
+    def write(self, precisions: Precisions, output: Path, reporter: Reporter) -> Assembly:
+        """As in `Maker`; a rung down from W8A8 the codes are the same, and inputs stay in floating point."""
         from quantflow.formats.onnx import assemble
 
-        params = self.params.model_copy(update={"keep": tuple(sorted(kept))})
+        middle = frozenset[str]().union(*map(precisions.having, self.choosing.ladder[1:]))
+        changes = {"keep": tuple(sorted(precisions.kept)), "weights_only": tuple(sorted(middle))}
+        params = self.params.model_copy(update=changes)
         inputs = {role: self.inputs[role] for role in ("source", "base")}
         assemble.run(params, {**inputs, "values": self.inputs["codes"]}, output, reporter)
         return load_assembly(output)
@@ -138,9 +147,12 @@ def maker_of(choosing: Choosing, inputs: Mapping[str, Path], windows: Windows) -
     if isinstance(params, OnnxAssembleParams):
         checkpoint = load_checkpoint(inputs["source"])
         family = family_at(checkpoint.folder, checkpoint.model_type)
-        blocks = load_config(checkpoint.folder).num_hidden_layers
+        config = load_config(checkpoint.folder)
+        shared = frozenset({HEAD} if config.tie_word_embeddings else ())
         made_of = {role: inputs[role] for role in ("source", "base", "codes")}
-        return GraphMaker(family, blocks, "float32", choosing, params, made_of, windows)
+        return GraphMaker(
+            family, config.num_hidden_layers, "float32", shared, choosing, params, made_of, windows
+        )
     model = Ingredients.of(inputs)
     beside = Beside(
         source=model.checkpoint.folder,

@@ -13,7 +13,7 @@ from quantflow.sensitivity.scores import Found, found_by
 from quantflow.sensitivity.settle import Choose, settle
 from quantflow.sensitivity.sizes import AUTO_SHARE, LEAST_EXACT
 from quantflow.sensitivity.spent import ForwardParts
-from quantflow.sensitivity.swap import Codes
+from quantflow.sensitivity.stored import StoredCodes
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Ground:
     """
 
     boundaries: Boundaries
-    codes: Mapping[str, Codes]
+    codes: Mapping[str, StoredCodes]
     reporter: Reporter
 
     @property

@@ -5,11 +5,19 @@ from typing import Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from quantflow.pipeline.stage import StageParams
-from quantflow.quantize.params import Scheme
+from quantflow.quantize.params import Scheme, int8_scheme
 from quantflow.sensitivity.record import ScanMethod
 
 DEFAULT_TOKENS = 4096
 """Eight windows' worth: on SmolLM2-135M the order of units hardly changes with more."""
+
+
+def ladder_of(scheme: Scheme) -> tuple[str, ...]:
+    """Ids of the precisions that a unit may have in an artifact of a scheme, the source's dtype left out.
+
+    W8A8 has one between: the same codes with inputs in floating point, which run weight-only.
+    """
+    return (scheme.id, int8_scheme("int8").id) if scheme.method == "w8a8" else (scheme.id,)
 
 
 class ChoiceParams(StageParams):
@@ -49,6 +57,7 @@ class ScanParams(StageParams):
 
     Attributes:
         precisions: The schemes whose codes are swapped in; the quantize stage has made them.
+        weights_only: Whether W8A8's values are scored with inputs in floating point as well: its middle rung.
         method: How units are scored.
         tokens: Calibration tokens to scan on, about; and as many selection tokens.
         choices: What the scores are for, which `auto` goes by.
@@ -57,8 +66,15 @@ class ScanParams(StageParams):
     """
 
     precisions: tuple[Scheme, ...] = Field(min_length=1)
+    weights_only: bool = False
     method: ScanMethod = "auto"
     tokens: PositiveInt = DEFAULT_TOKENS
     choices: tuple[ChoiceParams, ...]
     device: Literal["cpu", "cuda"]
     batch_tokens: PositiveInt
+
+    @property
+    def candidates(self) -> int:
+        """Precisions that every unit is scored in."""
+        middle = sum(scheme.method == "w8a8" for scheme in self.precisions) if self.weights_only else 0
+        return len(self.precisions) + middle

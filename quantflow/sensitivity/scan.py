@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from quantflow.data.windows import CALIBRATION_FILE, SELECTION_FILE, load_windows
@@ -13,18 +14,16 @@ from quantflow.model.units import FORCE_KEY, HEAD, kept_units, named_units, unit
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
-from quantflow.quantize.params import Scheme
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.choice import choice_by
 from quantflow.sensitivity.controls import found_controls, report_controls
-from quantflow.sensitivity.int8_swap import Int8Codes
 from quantflow.sensitivity.ladder import fixed, ladders
 from quantflow.sensitivity.methods import Ground, Scored, activation, auto, exact, fisher
 from quantflow.sensitivity.params import ScanParams
 from quantflow.sensitivity.record import ScanMethod, ScanRecord, save_scan
 from quantflow.sensitivity.scores import UnitSize, unit_scores
 from quantflow.sensitivity.sizes import TOO_FEW_HINT, TOO_FEW_WINDOWS
-from quantflow.sensitivity.swap import Codes, StoredCodes
+from quantflow.sensitivity.stored import StoredCodes
 from quantflow.sensitivity.text import ScanText, scan_text
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -46,7 +45,7 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     checkpoint = load_checkpoint(inputs["source"])
     reader = SafetensorsReader(checkpoint.folder)
     decoder = StreamedDecoder(checkpoint.folder, reader, params.device)
-    codes = {scheme.id: _codes(scheme, inputs["codes"], decoder.family) for scheme in params.precisions}
+    codes = _codes(params, inputs["codes"], decoder.family)
     text = scan_text(load_windows(inputs["data"] / CALIBRATION_FILE), params.tokens, params.batch_tokens)
     if text is None:
         raise DataError(
@@ -67,14 +66,16 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     save_scan(output, record)
 
 
-def _codes(scheme: Scheme, folder: Path, family: Family) -> Codes:
-    if scheme.is_int8:
-        return Int8Codes(folder, scheme, family)
-    return StoredCodes(folder, scheme, family)
+def _codes(params: ScanParams, folder: Path, family: Family) -> dict[str, StoredCodes]:
+    """Precision → its codes."""
+    stored = [StoredCodes(folder, scheme, family) for scheme in params.precisions]
+    if params.weights_only:
+        stored += [replace(own, weights_only=True) for own in stored if own.scheme.method == "w8a8"]
+    return {own.precision: own for own in stored}
 
 
 def _ground(
-    decoder: StreamedDecoder, codes: Mapping[str, Codes], text: ScanText, part: PartReporter
+    decoder: StreamedDecoder, codes: Mapping[str, StoredCodes], text: ScanText, part: PartReporter
 ) -> Ground:
     boundaries = Boundaries(decoder, text, part)
     boundaries.fill(part, "Running the lossless model")

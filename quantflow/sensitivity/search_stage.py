@@ -178,8 +178,7 @@ class _Search:
             candidate = Candidate(load_assembly(folder), load_samples(self.assigned / PLAIN))
         else:
             part = PartReporter(self.reporter, _round_name(number))
-            kept = self.free.kept_with(choice)
-            assembly = written(self.bench, kept, folder, part)
+            assembly = written(self.bench, self.free.precisions(choice), folder, part)
             candidate = Candidate(assembly, measured(self.bench, folder, part, f"Round {number}"))
         criteria = self.judge.criteria(candidate.samples)
         return Round(

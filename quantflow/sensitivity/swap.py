@@ -1,8 +1,7 @@
 """A unit's stored codes in the place of its weights, while all else stays as in the lossless model."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -10,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from quantflow.model.families import Family
-from quantflow.quantize.codes import BlockCodes, block_file, dequantize, load_block, quantized_linears
-from quantflow.quantize.params import Scheme
+from quantflow.quantize.codes import BlockCodes, dequantize
 
 Swap = Callable[[Tensor], Tensor]
 """What a linear does with its input once its codes are in its place: `[..., in]` → `[..., out]`."""
@@ -47,23 +45,6 @@ class BlockSwaps(Protocol):
 
     def bytes(self, unit: str) -> int:
         """Size of a unit's weights in these codes, scales and zero points included."""
-
-
-class Codes(Protocol):
-    """The codes of a model in one precision, as they would ship."""
-
-    @property
-    def precision(self) -> str:
-        """Id of the scheme."""
-
-    def units(self, block: int) -> tuple[str, ...]:
-        """Units of a block that have codes, e.g. `qkv`, without reading these."""
-
-    def open(self, block: int) -> BlockSwaps:
-        """The codes of a block."""
-
-    def open_head(self) -> BlockSwaps | None:
-        """The codes of the head, whose only unit and linear it is; None where it is not quantized."""
 
 
 @dataclass(frozen=True)
@@ -127,46 +108,8 @@ class WeightSwaps:
         return total
 
 
-@dataclass(frozen=True)
-class StoredCodes:
-    """The codes of a model whose weights alone are quantized, as a quantize stage wrote them.
-
-    Attributes:
-        folder: The stage's output.
-        scheme: The scheme.
-        family: The model's family.
-    """
-
-    folder: Path
-    scheme: Scheme
-    family: Family
-
-    @property
-    def precision(self) -> str:
-        """The scheme's id."""
-        return self.scheme.id
-
-    def units(self, block: int) -> tuple[str, ...]:
-        """Units of a block that have codes, e.g. `qkv`, without reading these."""
-        linears = quantized_linears(block_file(self.folder, self.scheme.id, block))
-        return whole_units(self.family, self.family.block_name(block), linears)
-
-    def open(self, block: int) -> WeightSwaps:
-        """The codes of a block."""
-        codes = load_block(block_file(self.folder, self.scheme.id, block))
-        return WeightSwaps(codes, self.family, self.family.block_name(block))
-
-    def open_head(self) -> None:
-        """The formats of such codes leave the head as it is."""
-
-
 def whole_units(family: Family, prefix: str, linears: Collection[str]) -> tuple[str, ...]:
     """Units of a block all of whose linears are among those of these full names."""
     return tuple(
         unit for unit, names in family.units.items() if all(f"{prefix}.{name}" in linears for name in names)
     )
-
-
-def open_block(codes: Mapping[str, Codes], block: int) -> dict[str, BlockSwaps]:
-    """Precision → the codes of a block."""
-    return {precision: own.open(block) for precision, own in codes.items()}

@@ -1,4 +1,4 @@
-"""lm-eval's model interface over QuantFlow's torch runtime: a task hears what the artifact computes."""
+"""lm-eval's model interface over QuantFlow's runtimes: a task hears what the artifact computes."""
 
 import json
 from collections.abc import Sequence
@@ -14,9 +14,8 @@ from lm_eval.models.utils import (
     resolve_max_length,
 )
 
-from quantflow.errors import QuantFlowError, TaskError
-from quantflow.model.decoder import StreamedDecoder
-from quantflow.tasks.scoring import Batches, generate_texts, score_continuations
+from quantflow.errors import TaskError
+from quantflow.tasks.batches import Batches, TextModel
 
 # lm-eval's own for models that do not say how long their context is, and for tasks that do not say how much
 # to generate.
@@ -29,35 +28,20 @@ class RuntimeLM(TemplateLM):  # type: ignore[misc]
     """A model as lm-eval asks it, with lm-eval's rules of encoding, truncating and stopping.
 
     Args:
-        decoder: The model.
+        text_model: The model.
         tokenizer: Its tokenizer.
-        batch_tokens: Most tokens of a batch, padding included.
         work: Where finished batches are kept and progress is shown.
-        error: Raised where the model's logits are not finite.
-        stays: Whether the weights stay in memory.
 
     Attributes:
         truncated: How many prompts lost their beginning because the model's context is too short.
     """
 
-    def __init__(
-        self,
-        decoder: StreamedDecoder,
-        tokenizer: Any,
-        batch_tokens: int,
-        work: Batches,
-        error: type[QuantFlowError],
-        *,
-        stays: bool,
-    ) -> None:
+    def __init__(self, text_model: TextModel, tokenizer: Any, work: Batches) -> None:
         """Nothing is loaded here."""
         super().__init__()
-        self.decoder = decoder
+        self.text_model = text_model
         self.tokenizer = tokenizer
-        self._batch_tokens = batch_tokens
         self.work = work
-        self._error = error
-        self._stays = stays
         self.truncated = 0
 
     @property
@@ -74,12 +58,12 @@ class RuntimeLM(TemplateLM):  # type: ignore[misc]
     @property
     def max_length(self) -> int:
         """Tokens of the model's context."""
-        return int(resolve_max_length(self.decoder.config, self.tokenizer, default=DEFAULT_CONTEXT))
+        return int(resolve_max_length(self.text_model.config, self.tokenizer, default=DEFAULT_CONTEXT))
 
     @property
     def tokenizer_name(self) -> str:
         """What lm-eval would key cached prompts by; they are not cached."""
-        return str(self.decoder.folder)
+        return str(self.text_model.folder)
 
     def tok_encode(
         self,
@@ -173,9 +157,7 @@ class RuntimeLM(TemplateLM):  # type: ignore[misc]
             tail = self.tokenizer.decode(tokens[-2 * window - 2 :])
             return tokens[-1] == self.eot_token_id or any(stop in tail for stop in stops if stop)
 
-        continuations = generate_texts(
-            self.decoder, prompts, self._batch_tokens, most, is_done, self.work, self._error
-        )
+        continuations = self.text_model.go_on(prompts, most, is_done, self.work)
         return [
             postprocess_generated_text(self.tokenizer.decode(c.tokens, skip_special_tokens=True), stops, None)
             for c in continuations
@@ -196,12 +178,4 @@ class RuntimeLM(TemplateLM):  # type: ignore[misc]
             self.truncated += len(whole) < len(context) + len(continuation)
             at = len(whole) - len(continuation)
             pairs.append((whole[:at], whole[at:]))
-        scored = score_continuations(
-            self.decoder,
-            pairs,
-            self._batch_tokens,
-            self.work,
-            self._error,
-            stays=self._stays,
-        )
-        return [(s.logprob, s.is_greedy) for s in scored]
+        return [(s.logprob, s.is_greedy) for s in self.text_model.score(pairs, self.work)]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
+from quantflow.formats.onnx.params import SessionOptions
 from quantflow.pipeline.stage import StageParams
 
 
@@ -34,22 +35,18 @@ class TaskSpec(BaseModel):
     execute_code: bool = False
 
 
-class TasksParams(StageParams):
-    """Resolved parameters of the stages that run tasks, baseline's and artifacts' alike.
+class TaskListParams(StageParams):
+    """What all sides are run on, in whatever runtime.
 
     Attributes:
         tasks: What to run.
         files: Files of the tasks folder by their name in it → where they are.
         seed: Items are drawn by it.
-        device: Where to compute: `cpu` or `cuda`.
-        batch_tokens: Most tokens of a batch, padding included.
     """
 
     tasks: tuple[TaskSpec, ...]
     files: Mapping[str, str]
     seed: int
-    device: str
-    batch_tokens: PositiveInt
 
     @property
     def tasks_dir(self) -> Path | None:
@@ -57,3 +54,25 @@ class TasksParams(StageParams):
         for name, path in self.files.items():
             return Path(path).parents[len(Path(name).parts) - 1]
         return None
+
+
+class TasksParams(TaskListParams):
+    """Resolved parameters of the stages that run tasks in torch, baseline's and artifacts' alike.
+
+    Attributes:
+        device: Where to compute: `cpu` or `cuda`.
+        batch_tokens: Most tokens of a batch, padding included.
+    """
+
+    device: str
+    batch_tokens: PositiveInt
+
+
+class OnnxTasksParams(TaskListParams):
+    """Resolved parameters of the stages that run tasks in ONNX Runtime, one prompt at a time.
+
+    Attributes:
+        session: Its pinned options.
+    """
+
+    session: SessionOptions

@@ -13,7 +13,7 @@ from quantflow.errors import QuantFlowError, TaskError
 from quantflow.tasks.adapter import RuntimeLM
 from quantflow.tasks.draw import draw_items
 from quantflow.tasks.load import clusters_of, load_task, quiet
-from quantflow.tasks.params import TasksParams, TaskSpec
+from quantflow.tasks.params import TaskListParams, TaskSpec
 from quantflow.tasks.record import TaskItem, TaskRecord
 
 # Characters of an answer that are kept to be read.
@@ -23,7 +23,7 @@ CHOICE_METRICS = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_matc
 
 
 def run_task(
-    spec: TaskSpec, params: TasksParams, model: RuntimeLM, most_items: int | None = None
+    spec: TaskSpec, params: TaskListParams, model: RuntimeLM, most_items: int | None = None
 ) -> TaskRecord:
     """Run a task.
 

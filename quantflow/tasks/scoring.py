@@ -1,11 +1,6 @@
-"""Log-likelihoods of continuations and greedy text, in batches that outlast an interruption."""
+"""Log-likelihoods of continuations and greedy text in torch, in batches that outlast an interruption."""
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,79 +9,61 @@ from torch import Tensor
 
 from quantflow.errors import QuantFlowError
 from quantflow.measure.batches import LOGITS_BYTES
+from quantflow.model.continuation import Continuation
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.generate import PADDING, Continuation, generate
-from quantflow.pipeline.events import Reporter
+from quantflow.model.generate import PADDING, generate
+from quantflow.tasks.batches import Batches, Scored
 
 # Hidden states of batches that go through a block together where weights do not stay in memory.
 STATES_BYTES = 256 << 20
 
 
-@dataclass(frozen=True)
-class Scored:
-    """A continuation, scored.
-
-    Attributes:
-        logprob: Sum of its tokens' log-probabilities, nats.
-        is_greedy: Whether each of its tokens is the likeliest where it stands.
-    """
-
-    logprob: float
-    is_greedy: bool
-
-
-class Batches:
-    """Answers of finished batches in a file of the stage's progress, and how far the work has come.
+class TorchText:
+    """A model that is run block by block in torch.
 
     Args:
-        reporter: Of the stage; its progress folder is found again by the same model, task and code only.
-        name: Of the file.
-        what: What is being done, for the reader of the progress bar.
-
-    Attributes:
-        keys: Hash of what went into each batch, in order: equal on both sides of a fair comparison.
+        decoder: The model.
+        batch_tokens: Most tokens of a batch, padding included.
+        error: Raised where a logit is not finite.
+        stays: Whether the weights stay in memory.
     """
 
-    def __init__(self, reporter: Reporter, name: str, what: str) -> None:
-        self._reporter = reporter
-        self._what = what
-        self._path = reporter.progress_folder / f"{name}.jsonl"
-        self._answers: dict[str, Any] = dict(_whole_lines(self._path))
-        self.keys: list[str] = []
+    def __init__(
+        self, decoder: StreamedDecoder, batch_tokens: int, error: type[QuantFlowError], *, stays: bool
+    ) -> None:
+        """Nothing is loaded here."""
+        self._decoder = decoder
+        self._batch_tokens = batch_tokens
+        self._error = error
+        self._stays = stays
 
-    def track(self, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Show progress over so many batches."""
-        return self._reporter.track(self._what, total)
+    @property
+    def folder(self) -> Path:
+        """The model's."""
+        return self._decoder.folder
 
-    def find(self, content: object) -> tuple[str, Any]:
-        """The key of a batch by what goes into it, and its answers; None where it has not been finished."""
-        key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-        self.keys.append(key)
-        return key, self._answers.get(key)
+    @property
+    def config(self) -> Any:
+        """The model's."""
+        return self._decoder.config
 
-    def keep(self, key: str, answers: Any) -> None:
-        """Add the answers of a batch."""
-        self._reporter.keep(partial(self._append, json.dumps([key, answers]) + "\n"))
+    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], work: Batches) -> list[Scored]:
+        """Score continuations, see `TextModel`."""
+        return score_continuations(
+            self._decoder, pairs, self._batch_tokens, work, self._error, stays=self._stays
+        )
 
-    def _append(self, line: str) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(line)
-
-
-def _whole_lines(path: Path) -> list[tuple[str, Any]]:
-    """What was kept; a last line that was cut short is not."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    found = []
-    for line in lines:
-        try:
-            key, answers = json.loads(line)
-        except ValueError:  # cut short, and gone on with after an interruption
-            continue
-        found.append((key, answers))
-    return found
+    def go_on(
+        self,
+        prompts: Sequence[Sequence[int]],
+        most_tokens: int,
+        is_done: Callable[[Sequence[int]], bool],
+        work: Batches,
+    ) -> list[Continuation]:
+        """Continue prompts greedily, see `TextModel`."""
+        return generate_texts(
+            self._decoder, prompts, self._batch_tokens, most_tokens, is_done, work, self._error
+        )
 
 
 def batches_of(rows: Sequence[Sequence[int]], batch_tokens: int) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""The stages that run tasks: the baseline once, every artifact on the same prompts in the same batches."""
+"""The stages that run tasks in torch: the baseline once, artifacts on the same prompts and batches."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,14 +12,10 @@ from quantflow.model.tokenizer import load_tokenizer
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.source.checkpoint import load_checkpoint
-from quantflow.tasks.adapter import RuntimeLM
-from quantflow.tasks.params import TasksParams, TaskSpec
-from quantflow.tasks.record import TaskNoise, TaskRecord, save_tasks
-from quantflow.tasks.run import run_task
-from quantflow.tasks.scoring import Batches
-
-# Items that the baseline is run on once more in other batches: enough to see whether scores move at all.
-NOISE_ITEMS = 64
+from quantflow.tasks.params import TasksParams
+from quantflow.tasks.record import TaskRecord, save_tasks
+from quantflow.tasks.records import task_records
+from quantflow.tasks.scoring import TorchText
 
 
 def baseline(params: TasksParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
@@ -55,8 +51,7 @@ def artifact(params: TasksParams, inputs: Mapping[str, Path], output: Path, repo
     """
     folder = artifact_folder(inputs["assemble"])
     decoder = StreamedDecoder(folder, open_artifact(folder), params.device)
-    records = _records(decoder, params, ArtifactError, reporter, noise=False)
-    save_tasks(output, [record.without_fields() for record in records])
+    save_tasks(output, _records(decoder, params, ArtifactError, reporter, noise=False))
 
 
 def _records(
@@ -68,36 +63,8 @@ def _records(
     noise: bool,
 ) -> list[TaskRecord]:
     tokenizer = load_tokenizer(decoder.folder, error)
-    records = []
     with resident(decoder, room_for_weights(decoder.device)) as stays:
-
-        def model(spec: TaskSpec, batch_tokens: int, mark: str = "") -> RuntimeLM:
-            work = Batches(reporter, f"{spec.name}{mark}", f"Running {spec.name}{mark}, batches")
-            return RuntimeLM(decoder, tokenizer, batch_tokens, work, error, stays=stays)
-
-        for spec in params.tasks:
-            usual = model(spec, params.batch_tokens)
-            record = run_task(spec, params, usual)
-            if usual.truncated:
-                reporter.event(
-                    "task-prompts-truncated",
-                    f"{usual.truncated} prompts of {spec.name} are longer than the model's context and lost "
-                    "their beginning.",
-                    task=spec.name,
-                    prompts=usual.truncated,
-                    context=usual.max_length,
-                )
-            if noise:
-                other = model(spec, max(1, params.batch_tokens // 2), " in other batches")
-                again = run_task(spec, params, other, NOISE_ITEMS)
-                record = record.model_copy(update={"noise": _noise(record, again)})
-            records.append(record)
-    return records
-
-
-def _noise(usual: TaskRecord, again: TaskRecord) -> TaskNoise:
-    before = {item.id: item.value for item in usual.items}
-    moves = [item.value - before[item.id] for item in again.items]
-    return TaskNoise(
-        items=len(moves), changed=sum(move != 0 for move in moves), shift=sum(moves) / len(moves)
-    )
+        usual = TorchText(decoder, params.batch_tokens, error, stays=stays)
+        halved = max(1, params.batch_tokens // 2)
+        again = TorchText(decoder, halved, error, stays=stays) if noise else None
+        return task_records(params, tokenizer, usual, again, reporter)

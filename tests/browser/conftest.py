@@ -48,7 +48,7 @@ class Browser:
             options.add_argument(switch)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         options.binary_location = _program("chromium")
-        self.driver = webdriver.Chrome(options=options, service=Service(_program("chromedriver")))
+        self.driver: Any = webdriver.Chrome(options=options, service=Service(_program("chromedriver")))
         self.driver.set_page_load_timeout(300)
 
     def command(self, name: str, **parameters: Any) -> Any:

@@ -8,10 +8,14 @@ from quantflow.gate.verdict import Verdict
 from quantflow.report.model import Report
 from quantflow.report.wording import LANGUAGES
 from quantflow.report.write import HTML_FILE, write_report
+from tests.report.changes import measured
 from tests.report.samples import artifact, criterion, measurement, report
 from tests.report.scans import assignment, scan
 from tests.report.test_charts import points
+from tests.report.test_divergence import CONTEXT, detailed
 from tests.report.test_html import hostile_report
+from tests.report.test_lossless import lossless
+from tests.report.test_onnx import CENSUS
 
 SLICES_OF_LARGE = 200
 """More parts than any team names, each with its criteria."""
@@ -23,7 +27,12 @@ def passing() -> Report:
     """A run with everything that a run can have."""
     own = artifact(
         Verdict.PASS,
+        measurements=measured(),
         yardstick=measurement(2.6, kl=True),
+        divergence=detailed(),
+        contexts=(CONTEXT,),
+        census=CENSUS,
+        lossless=lossless("L3"),
         sensitivity=scan(30),
         assignment=assignment(30),
     )

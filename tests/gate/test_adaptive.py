@@ -58,7 +58,7 @@ def test_a_criterion_once_decided_keeps_its_figures_whatever_comes_later() -> No
 
 def test_an_early_look_is_stricter_than_one_test() -> None:
     # Inside the margin at 5 % with 30 documents, and not at the level of the first look.
-    before, after = samples(3, 0.019, 0.03, 0.01)
+    before, after = samples(4, 0.019, 0.03, 0.01)
     inside = SIZES[0] * TOKENS
     alone = Looks((SIZES[0],), (inside,))
     perplexity = judge_looks(MARGINS, before, after, alone)[0]

@@ -15,7 +15,16 @@ def samples() -> Samples:
     document = np.repeat(WINDOWS.document, WINDOWS.scored_counts)
     kl = np.linspace(0, 1, document.size)
     confidence = np.linspace(0.05, 1.0, document.size).astype(np.float32)
-    return Samples(document, kl, kl=kl, top1=confidence > 0.5, confidence=confidence)
+    tokens = np.arange(document.size, dtype=np.int32)
+    return Samples(
+        document,
+        kl,
+        kl=kl,
+        top1=confidence > 0.5,
+        confidence=confidence,
+        likeliest_before=tokens,
+        likeliest=tokens + 1,
+    )
 
 
 def test_every_position_is_in_one_range_of_confidence_and_all_kl_in_them() -> None:
@@ -34,12 +43,15 @@ def test_the_worst_positions_are_of_different_documents_with_what_came_before() 
     assert worst[0].target == last[-1]  # KL rises with position
     assert worst[0].context == tuple(last[:-1][-CONTEXT:])
     assert worst[0].slice == "z"
+    (highest,) = map(int, np.flatnonzero(samples().kl == worst[0].kl))
+    assert (worst[0].likeliest_before, worst[0].likeliest) == (highest, highest + 1)
 
 
 def test_text_can_be_left_out() -> None:
     worst = worst_positions(samples(), WINDOWS, ["a", "b", "c"], ["x", "y", "z"])
     hidden = Divergence(llama_cpp=None, by_confidence=(), worst=worst).without_text()
-    assert {(one.target, one.context) for one in hidden.worst} == {(None, ())}
+    left = {(one.target, one.context, one.likeliest_before, one.likeliest) for one in hidden.worst}
+    assert left == {(None, (), None, None)}
     assert [one.kl for one in hidden.worst] == [one.kl for one in worst]
 
 

@@ -10,6 +10,7 @@ from quantflow.pipeline import onnx
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.graph import build_graph
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.stage import Stage
 from quantflow.recipe.load import load_recipe
 from quantflow.recipe.margins import margins
 from quantflow.recipe.schema import Recipe
@@ -28,6 +29,10 @@ def recipe_of(folder: Path, *artifacts: str, gate: str = "") -> Recipe:
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").touch()
     return load_recipe(path)
+
+
+def shared(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
+    return onnx.onnx_shared_stages(recipe, machine, DigestCache(recipe.base / "digests"))
 
 
 @pytest.mark.parametrize(
@@ -114,10 +119,10 @@ def test_margins_follow_the_bits(tmp_path: Path, scheme: str, bits: int) -> None
 def test_float16_is_refused_on_a_processor_and_int8_on_a_gpu(tmp_path: Path) -> None:
     half = recipe_of(tmp_path, "{name: a, format: onnx, scheme: fp16}")
     with pytest.raises(RecipeError, match="fp16 is for GPUs"):
-        onnx.onnx_shared_stages(half, CPU)
+        shared(half, CPU)
     eight = recipe_of(tmp_path, "{name: a, format: onnx, scheme: w8}")
     with pytest.raises(RecipeError, match="w8 is for processors"):
-        onnx.onnx_shared_stages(eight, GPU)
+        shared(eight, GPU)
 
 
 def test_a_package_that_is_missing_is_said_before_anything_runs(
@@ -125,7 +130,39 @@ def test_a_package_that_is_missing_is_said_before_anything_runs(
 ) -> None:
     half = recipe_of(tmp_path, "{name: a, format: onnx, scheme: fp16}")
     with pytest.raises(QuantFlowError, match="onnxruntime-genai-cuda is not installed"):
-        onnx.onnx_shared_stages(half, GPU)
+        shared(half, GPU)
     monkeypatch.setattr(onnx, "BUILDERS", {"cpu": ("no-such-package",)})
     with pytest.raises(QuantFlowError, match="no-such-package is not installed"):
-        onnx.onnx_shared_stages(recipe_of(tmp_path, "{name: a, format: onnx, scheme: w8}"), CPU)
+        shared(recipe_of(tmp_path, "{name: a, format: onnx, scheme: w8}"), CPU)
+
+
+ASKED = "  tasks: [{name: reading, max_drop: 0.1}]\n  generation: {prompts: 40}\n"
+
+
+def test_graphs_are_asked_in_onnx_runtime_and_torch_is_not_asked_for_nothing(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, "{name: onnx, format: onnx, scheme: w8}", gate=ASKED)
+    stages = {stage.name: stage for stage in build_graph(recipe, CPU, DigestCache(tmp_path / "digests"))}
+    assert stages["tasks:onnx"].inputs["baseline"] == "tasks-onnx"
+    assert stages["tasks-onnx"].inputs["base"] == "onnx-base"
+    assert stages["generation:onnx"].inputs["generation"] == "generation-onnx"
+    assert stages["gate:onnx"].inputs["tasks-baseline"] == "tasks-onnx"
+    assert stages["gate:onnx"].inputs["noise"] == "noise:onnx"
+    assert "tasks" not in stages
+    assert "generation" not in stages
+
+
+def test_each_side_is_asked_in_its_own_runtime(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, "{name: a, format: onnx, scheme: w8}", INT4, gate=ASKED)
+    stages = {stage.name: stage for stage in build_graph(recipe, CPU, DigestCache(tmp_path / "digests"))}
+    assert stages["gate:a"].inputs["generation-baseline"] == "generation-onnx"
+    assert stages["gate:int4"].inputs["generation-baseline"] == "generation"
+
+
+def test_an_artifact_in_service_of_another_runtime_is_refused_at_once(tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "config.json").write_text("{}")
+    (served / "model.safetensors").touch()
+    recipe = recipe_of(tmp_path, "{name: a, format: onnx, scheme: w8}", INT4, gate=f"  against: {served}\n")
+    with pytest.raises(RecipeError, match=r"runs in torch or vLLM, and these run in ONNX Runtime: a\n"):
+        build_graph(recipe, CPU, DigestCache(tmp_path / "digests"))

@@ -51,3 +51,10 @@ def test_the_nightly_recipe_has_two_artifacts_of_the_quickstart_s_model() -> Non
     )
     assert [artifact.format for artifact in nightly.artifacts] == ["awq", "gptq"]
     assert nightly.model == quickstart.model
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_shipped_recipe_is_told_with_its_defaults_and_no_warning(path: Path) -> None:
+    told = load_recipe(path).resolved()
+    assert told["name"] == path.stem and told["artifacts"]

@@ -1,6 +1,11 @@
 """Divergence in detail: by confidence, where it is largest, and llama.cpp's figures."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from quantflow.gate.divergence import Divergence
 from quantflow.gate.verdict import Verdict
@@ -9,10 +14,14 @@ from quantflow.measure.llama_cpp import llama_cpp_block
 from quantflow.measure.measurement import Samples
 from quantflow.report.charts.confidence import confidence_chart
 from quantflow.report.charts.marks import Bar
+from quantflow.report.contexts import TOKENIZER_FILE, DivergentContext, divergent_contexts
 from quantflow.report.html import render_html
 from quantflow.report.llama_rows import llama_rows
 from quantflow.report.model import Report
+from quantflow.report.redaction import redact
+from quantflow.report.text import TextLevel
 from quantflow.report.wording import load_wording
+from quantflow.report.write import report_json
 from tests.report.samples import artifact, report
 from tests.report.test_html import Page
 
@@ -36,6 +45,8 @@ def detailed() -> Divergence:
         same_top1=False,
         target=None,
         context=(),
+        likeliest_before=None,
+        likeliest=None,
     )
     block = llama_cpp_block(baseline, measured, np.ones(N, dtype=np.bool_))
     return Divergence(llama_cpp=block, by_confidence=by_confidence(measured), worst=(worst,))
@@ -74,3 +85,40 @@ def test_the_page_shows_where_it_diverges_most() -> None:
     assert "Where int4-awq diverges most" in page
     assert "letter &lt;b&gt;7&lt;/b&gt;" in page and "97.0" in page
     assert "llama.cpp's figures of int4-awq" in Page(page).words
+
+
+CONTEXT = DivergentContext(
+    before="Pay by <i>Friday</i>, please", came="\n", baseline=" Kind", artifact="<script>"
+)
+
+
+def told() -> Report:
+    own = artifact(Verdict.PASS, divergence=detailed(), contexts=(CONTEXT,))
+    return report(Verdict.PASS, Verdict.PASS, artifacts=(own,))
+
+
+def test_the_page_shows_what_came_before_and_what_both_expect() -> None:
+    page = render_html(told())
+    assert "Pay by &lt;i&gt;Friday&lt;/i&gt;, please" in page
+    assert "<code>↵</code>" in page and "<code>␣Kind</code>" in page and "<code>&lt;script&gt;</code>" in page
+
+
+@pytest.mark.parametrize("level", ["redacted", "none"])
+def test_contexts_are_text_that_a_report_may_not_hold(level: TextLevel) -> None:
+    poorer = redact(told(), level)
+    for file in (render_html(poorer), report_json(poorer)):
+        assert not any(word in file for word in ("Friday", "please", "Kind"))
+    assert "letter &lt;b&gt;7&lt;/b&gt;" in render_html(poorer)  # where it was is no text
+
+
+def test_tokens_become_text_with_the_model_s_own_tokenizer(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(WordLevel({"the": 0, "amount": 1, "due": 2, "<|end|>": 3}, unk_token="the"))
+    tokenizer.add_special_tokens(["<|end|>"])
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    (worst,) = detailed().worst
+    known = worst.model_copy(update={"context": (0, 1), "target": 2, "likeliest_before": 2, "likeliest": 3})
+    assert divergent_contexts((known,), tmp_path) == (
+        DivergentContext(before="the amount", came="due", baseline="due", artifact="<|end|>"),
+    )
+    (tmp_path / TOKENIZER_FILE).unlink()
+    assert divergent_contexts((known,), tmp_path) == ()

@@ -3,16 +3,20 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import yaml
 
+from quantflow.errors import RuntimeUnavailableError
 from quantflow.gate.verdict import Verdict
 from quantflow.report.junit import junit_xml
 from quantflow.report.markdown import MOST_EVENTS, markdown
+from quantflow.report.mlflow import log_to_mlflow
 from quantflow.report.model_card import model_card
 from quantflow.report.prometheus import prometheus_text
+from quantflow.report.write import write_report
 from tests.report.samples import EVENTS, artifact, criterion, report
 
 HOSTILE = "<script>alert('x')</script> \x00\x1b[31m ]]> | `code` [link](http://x) \u202e 😀\n# title"
@@ -112,3 +116,25 @@ def test_a_model_card_of_what_was_not_measured_has_no_results() -> None:
     found = report(Verdict.ERROR, Verdict.ERROR)
     made = artifact(Verdict.ERROR, measurements=None, bytes=None)
     assert "model-index" not in model_card(found, made)
+
+
+def test_mlflow_keeps_figures_tags_and_files_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed (extra mlflow)")
+    monkeypatch.chdir(tmp_path)
+    made, place = report(Verdict.FAIL, Verdict.PASS), tmp_path / "mlruns"
+    write_report(made, tmp_path / "report")
+    logged = log_to_mlflow(made, tmp_path / "report", str(place))
+    run = mlflow.MlflowClient(str(place)).get_run(logged)
+    assert run.data.tags["verdict"] == "fail"
+    assert run.data.params["int4-awq.bits"] == "4"
+    assert run.data.metrics["int4-awq.perplexity"] == made.criteria[0].delta
+    assert run.data.metrics["exit_code"] == 1
+    assert {path.name for path in place.rglob("report.*")} == {"report.html", "report.json"}
+
+
+def test_what_mlflow_s_client_cannot_write_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="MLflow is not installed (extra mlflow)")
+    with pytest.raises(RuntimeUnavailableError, match=r"does not take the run.*(?s:.*)a folder"):
+        log_to_mlflow(report(Verdict.PASS, Verdict.PASS), tmp_path, "nowhere://mlflow")

@@ -41,10 +41,15 @@ def test_speed_by_length_of_prompt_is_told_from_speed_by_requests() -> None:
     ratios = dict.fromkeys(SPEED_METRICS, (2.0, 2.1, 2.2))
     at = SpeedAt(concurrency=1, baseline=pace, artifact=pace, speedup=ratios, prompt_tokens=256)
     speed = SpeedValue(computed_on="a CPU", prompt_tokens=256, output_tokens=32, rounds=3, at=(at,))
-    of = MemoryOf(file_bytes=10**8, idle_bytes=10**7, peak_bytes=3 * 10**8)
+    of = MemoryOf(
+        file_bytes=10**8, idle_bytes=10**7, peak_bytes=3 * 10**8, resident_bytes=2 * 10**8, load_seconds=1.5
+    )
     memory = MemoryValue(device="cpu", baseline=of, artifact=of)
     measured = measurement(1.0, kl=True).model_copy(update={"speed": speed, "memory": memory})
     own = artifact(Verdict.PASS, format="onnx", measurements=measured)
     words = Page(render_html(report(Verdict.PASS, Verdict.PASS, artifacts=(own,)))).words
     assert "In ONNX Runtime on a CPU: 256 tokens in, 32 out" in words
+    assert "Prompt Model Tokens per second" in words
     assert "prompts of 256 tokens" in words
+    assert "Requests at a time" not in words  # one at a time, always
+    assert "100 MB10 MB1.5 s200 MB300 MB" in words

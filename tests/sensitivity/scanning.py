@@ -22,7 +22,8 @@ from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize import stage
 from quantflow.quantize.params import QuantizeParams, Scheme
 from quantflow.sensitivity.boundaries import Boundaries
-from quantflow.sensitivity.swap import StoredCodes
+from quantflow.sensitivity.stored import StoredCodes
+from quantflow.sensitivity.swap import WeightSwaps
 from quantflow.sensitivity.text import scan_text
 from tests.measure.inputs import source_output
 from tests.reporting import RecordingReporter
@@ -113,6 +114,7 @@ def naive_kl(model: Path, ground: Ground, key: tuple[str, str]) -> float:
     text, family = ground.boundaries.text, ground.boundaries.decoder.family
     index, unit = int(key[0].split(".")[2]), key[0].rpartition(".")[2]
     swaps = ground.codes[key[1]].open(index)
+    assert isinstance(swaps, WeightSwaps)
     total, positions = 0.0, 0
     with torch.no_grad():
         windows = [torch.from_numpy(window.astype("int64"))[None] for window in text.windows]

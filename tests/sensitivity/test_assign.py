@@ -193,3 +193,14 @@ def test_under_a_limit_a_step_that_does_not_fit_makes_room_for_later_ones() -> N
     # Of a unit whose first step does not fit no later one is taken.
     steep = (ladder("u", 0.5, 0.4), ladder("v", 0.1, weights=400, bytes=(1, 2)))
     assert [point.choice for point in frontier(steep, 450)] == [(0, 0), (0, 1)]
+
+
+def test_a_last_rung_takes_what_the_artifact_stores_it_in_and_nothing_where_it_is_there_anyway() -> None:
+    record = scan([score("u", 0.5, "w8a8"), score("lm_head", 0.4, "w8a8")])
+    unit, head = ladders(record, ("w8a8",), "float32", {"lm_head"})
+    assert [rung.bytes for rung in unit.rungs] == [500, 4000]
+    assert [rung.bytes for rung in head.rungs] == [500, 0]
+    assert [rung.bytes for rung in ladders(record, ("w8a8",), "float16")[0].rungs] == [500, 2000]
+    # What the head gives back pays for a part of the other unit, but not of all of it.
+    assert by_budget((unit, head), Limits(bytes=4000)) == (1, 1)
+    assert by_budget((unit, head), Limits(bytes=3999)) == (0, 1)

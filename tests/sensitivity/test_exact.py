@@ -11,6 +11,7 @@ from quantflow.sensitivity import exact
 from quantflow.sensitivity.exact import exact_scores
 from quantflow.sensitivity.measured import NOTHING
 from quantflow.sensitivity.spent import ForwardParts
+from quantflow.sensitivity.swap import WeightSwaps
 from tests.reporting import RecordingReporter
 from tests.sensitivity.scanning import AWQ, RTN, Ground, ground, naive_kl, scan_inputs
 
@@ -87,6 +88,7 @@ def test_a_unit_swapped_alone_differs_from_the_lossless_one_by_rounding_only(mad
     """Scales folded into norms and linears are undone: what the swap leaves is within the grid's step."""
     swaps = made.codes[AWQ.id].open(0)
     decoder = made.boundaries.decoder
+    assert isinstance(swaps, WeightSwaps)
     assert swaps.codes.folds
     with decoder.loaded_block(0) as block:
         for name in decoder.family.linears:

@@ -15,7 +15,8 @@ from quantflow.model.resident import resident
 from quantflow.model.tokenizer import load_tokenizer
 from quantflow.model.weights import SafetensorsReader
 from quantflow.tasks.adapter import RuntimeLM
-from quantflow.tasks.scoring import Batches
+from quantflow.tasks.batches import Batches
+from quantflow.tasks.scoring import TorchText
 from tests.reporting import RecordingReporter
 
 PER_TOKEN = 1e-4
@@ -29,11 +30,15 @@ CONTINUATIONS = (" please hold the button", " send it back with the free label i
 
 
 def ours(model: Path, reporter: RecordingReporter, batch_tokens: int = 96) -> RuntimeLM:
-    decoder = StreamedDecoder(model, SafetensorsReader(model))
+    return over(StreamedDecoder(model, SafetensorsReader(model)), reporter, batch_tokens)
+
+
+def over(
+    decoder: StreamedDecoder, reporter: RecordingReporter, batch_tokens: int = 96, *, stays: bool = False
+) -> RuntimeLM:
+    text_model = TorchText(decoder, batch_tokens, SourceError, stays=stays)
     work = Batches(reporter, "task", "running")
-    return RuntimeLM(
-        decoder, load_tokenizer(model, SourceError), batch_tokens, work, SourceError, stays=False
-    )
+    return RuntimeLM(text_model, load_tokenizer(decoder.folder, SourceError), work)
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +96,10 @@ def test_answers_do_not_depend_on_whether_the_weights_stay_in_memory(
 ) -> None:
     asked = requests("loglikelihood", *((a, CONTINUATIONS[1]) for a in CONTEXTS))
     streamed = ours(tiny_llama, reporter).loglikelihood(asked)
-    lm = ours(tiny_llama, RecordingReporter())
-    with resident(lm.decoder, float("inf")) as stays:
+    decoder = StreamedDecoder(tiny_llama, SafetensorsReader(tiny_llama))
+    with resident(decoder, float("inf")) as stays:
         assert stays
-        assert lm.loglikelihood(asked) == streamed
+        assert over(decoder, RecordingReporter(), stays=True).loglikelihood(asked) == streamed
 
 
 def test_a_task_that_wants_sampled_text_is_refused(tiny_llama: Path, reporter: RecordingReporter) -> None:
@@ -114,9 +119,9 @@ def test_finished_batches_are_not_run_again(
 ) -> None:
     asked = requests("loglikelihood", *((a, CONTINUATIONS[0]) for a in CONTEXTS))
     first = ours(tiny_llama, reporter).loglikelihood(asked)
-    again = ours(tiny_llama, reporter)
-    monkeypatch.setattr(again.decoder, "embed", None)
-    assert again.loglikelihood(asked) == first
+    decoder = StreamedDecoder(tiny_llama, SafetensorsReader(tiny_llama))
+    monkeypatch.setattr(decoder, "embed", None)
+    assert over(decoder, reporter).loglikelihood(asked) == first
 
 
 def test_a_kept_batch_that_was_cut_short_is_run_again(tiny_llama: Path, reporter: RecordingReporter) -> None:

@@ -27,7 +27,8 @@ from quantflow.source.identify import source_params
 from quantflow.source.stage import run
 from quantflow.source.uri import parse
 from quantflow.tasks.adapter import RuntimeLM
-from quantflow.tasks.scoring import Batches
+from quantflow.tasks.batches import Batches
+from quantflow.tasks.scoring import TorchText
 from tests.measure.test_reference_perplexity import MODEL, SHARED
 from tests.reporting import RecordingReporter
 
@@ -108,7 +109,8 @@ def test_log_likelihoods_and_accuracies_are_lm_evals(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(folder, SourceError)
     with resident(decoder, room_for_weights(decoder.device)) as stays:
         work = Batches(RecordingReporter(), "parity", "running")
-        ours = results(RuntimeLM(decoder, tokenizer, 2048, work, SourceError, stays=stays), tasks)
+        text_model = TorchText(decoder, 2048, SourceError, stays=stays)
+        ours = results(RuntimeLM(text_model, tokenizer, work), tasks)
     load: Any = AutoModelForCausalLM.from_pretrained
     plain = HFLM(
         pretrained=load(folder, dtype=torch.float32), tokenizer=tokenizer, batch_size=8, device="cpu"

@@ -89,7 +89,9 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
             values = None
             if "values" in inputs:
                 method: Literal["w8a8", "int8"] = "w8a8" if params.scheme == "w8a8" else "int8"
-                values = Int8Values(inputs["values"], int8_scheme(method), family, blocks, kept)
+                values = Int8Values(
+                    inputs["values"], int8_scheme(method), family, blocks, kept, params.weights_only
+                )
             plans = _plans(params, base, graph, kept, donor if values is None else values)
             planned, changed = plans, rewrite(graph, base.linears, plans, params.session.accuracy_level)
             folded = None
@@ -218,6 +220,7 @@ def _facts(params: OnnxAssembleParams, base: BaseGraph, expectation: Expectation
         "provider": params.session.provider,
         "session_options": params.session.entries,
         "float_share": expectation.float_share,
+        **({"weights_only": list(params.weights_only)} if params.weights_only else {}),
         "precisions": {
             unit: DTYPES[base.precision] if expected.computes == "float" else stored
             for unit, expected in expectation.units.items()

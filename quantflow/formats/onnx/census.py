@@ -98,6 +98,8 @@ def _is_input(name: str) -> bool:
 
 def _stem_of(name: str, stems: Mapping[str, str]) -> str | None:
     """The product that a constant belongs to by its name."""
+    if name in stems:
+        return name  # a graph of somebody else's may call its constants what it likes
     parts = name.split(".MatMul")
     stem = f"{parts[0]}.MatMul"
     return stem if len(parts) > 1 and stem in stems else None

@@ -1,7 +1,9 @@
 """ONNX Runtime's own dynamic quantization, for comparison: articles recommend it."""
 
+import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from quantflow.formats.onnx.linears import GraphLinear
@@ -25,16 +27,29 @@ def quantize_dynamically(base: Path, kept: Sequence[GraphLinear], folder: Path, 
     for name in (GRAPH_FILE, DATA_FILE):
         shutil.copyfile(base / name, work / name)
     weights = {linear.weight for linear in kept}
-    quantize_dynamic(
-        work / GRAPH_FILE,
-        folder / GRAPH_FILE,
-        op_types_to_quantize=["MatMul"],  # by default embeddings, too
-        per_channel=True,
-        weight_type=QuantType.QInt8,
-        nodes_to_exclude=_users(work / GRAPH_FILE, weights),
-        use_external_data_format=True,
-        extra_options={"MatMulConstBOnly": True},
-    )
+    with _without_advice():
+        quantize_dynamic(
+            work / GRAPH_FILE,
+            folder / GRAPH_FILE,
+            op_types_to_quantize=["MatMul"],  # by default embeddings, too
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=_users(work / GRAPH_FILE, weights),
+            use_external_data_format=True,
+            extra_options={"MatMulConstBOnly": True},
+        )
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Keep its advice to optimise graphs beforehand, given through the root logger, off the terminal."""
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
 
 
 def _users(graph: Path, weights: set[str]) -> list[str]:

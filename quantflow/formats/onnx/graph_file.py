@@ -50,7 +50,7 @@ class GraphFile:
             raise ArtifactError("is no ONNX graph that can be read", where=str(path), hint=DAMAGED) from cause
         # Copies: the model's own are changed while a new graph is made of it.
         self.initializers = {tensor.name: _copy(tensor) for tensor in self.model.graph.initializer}
-        for tensor in self.initializers.values():
+        for tensor in (*self.initializers.values(), *_elsewhere(self.model.graph)):
             self._check(tensor)
 
     @property
@@ -108,7 +108,7 @@ class GraphFile:
             return
         file, offset, length = place
         path = self.path.parent / file
-        if Path(file).name != file:
+        if Path(file).name != file or file == "..":
             raise ArtifactError(f"its tensors lie in {file!r}, outside its folder", where=str(self.path))
         if not path.is_file():
             raise ArtifactError(
@@ -201,6 +201,16 @@ def _raw(values: NDArray[Any]) -> bytes:
 
 def _inline(tensor: onnx.TensorProto) -> bytes:
     return bytes(tensor.raw_data) or _raw(onnx.numpy_helper.to_array(tensor))
+
+
+def _elsewhere(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Tensors that are no constants of the graph: in attributes, in graphs within it, sparse ones."""
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        yield from (tensor for tensor in (attribute.t, *attribute.tensors) if tensor.external_data)
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from (*inner.initializer, *_elsewhere(inner))
 
 
 def _place(tensor: onnx.TensorProto) -> tuple[str, int, int] | None:

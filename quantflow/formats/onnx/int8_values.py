@@ -1,15 +1,16 @@
 """INT8 values that a stage before chose, as the linears of a graph take them."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from quantflow.formats.onnx.folded import Folded
 from quantflow.model.families import Family
-from quantflow.model.units import HEAD
+from quantflow.model.units import HEAD, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.quantize.folded_reader import FoldedReader
-from quantflow.quantize.int8 import Int8Linear
+from quantflow.quantize.int8 import Int8Linear, weights_only
 from quantflow.quantize.int8_block import (
     Int8Block,
     int8_file,
@@ -32,6 +33,7 @@ class Int8Values:
         blocks: How many blocks the model has.
         kept: Units that stay as they are although there may be values of them: what was folded for their
             sake alone is undone, and their neighbours' values stay true.
+        floating_inputs: Units whose inputs stay in floating point although there are ranges of them.
     """
 
     def __init__(
@@ -41,8 +43,11 @@ class Int8Values:
         family: Family,
         blocks: int,
         kept: frozenset[str] = frozenset(),
+        floating_inputs: Collection[str] = (),
     ) -> None:
         self._family = family
+        linears = {**units_of(family, blocks), HEAD: (HEAD,)}
+        self._weights_only = {name for unit in floating_inputs for name in linears[unit]}
         self._files = [int8_file(folder, scheme.id, index) for index in (*range(blocks), None)]
         self._head = self._files[-1] if HEAD in kept else None
         self._undone = {
@@ -64,6 +69,8 @@ class Int8Values:
             StoreError: They are not there or cannot be read.
         """
         own, name = load_int8_linear(self._file_of[linear], linear), linear + WEIGHT
+        if linear in self._weights_only:
+            own = weights_only(own)
         scale = load_int8_folds(self._file_of[linear]).get(name) if name in self._undone else None
         if scale is None:
             return own

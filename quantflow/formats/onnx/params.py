@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
+from quantflow.formats.params import ImportParams
 from quantflow.pipeline.stage import StageParams
 
 OnnxScheme = Literal["fp32", "fp16", "w8a8", "w8", "w8-block", "w4-block", "dynamic"]
@@ -83,6 +84,16 @@ class OnnxBaseParams(StageParams):
     builder: str
 
 
+class OnnxImportParams(ImportParams):
+    """Parameters of the stage that looks at somebody else's graph.
+
+    Attributes:
+        session: ONNX Runtime's options, with which it is tried.
+    """
+
+    session: SessionOptions
+
+
 class OnnxAssembleParams(StageParams):
     """Parameters of the assemble stage of an ONNX artifact.
 
@@ -90,6 +101,7 @@ class OnnxAssembleParams(StageParams):
         name: The artifact's name.
         scheme: How its linears are stored and computed.
         keep: Names or patterns of units that stay as they are, e.g. `lm_head` or `*.down`.
+        weights_only: Full names of units whose inputs stay in floating point although the scheme is w8a8.
         block_size: Input channels that share a scale in the schemes by block.
         session: ONNX Runtime's options, which its genai_config.json repeats.
     """
@@ -97,5 +109,6 @@ class OnnxAssembleParams(StageParams):
     name: str
     scheme: OnnxScheme
     keep: tuple[str, ...] = ()
+    weights_only: tuple[str, ...] = ()
     block_size: OnnxBlock = 32
     session: SessionOptions

@@ -18,9 +18,10 @@ def frontier_chart(assignment: AssignmentRecord, words: Wording) -> Chart | None
     left, top, right, bottom = FRAME
     divisor, unit = byte_scale(max(point.bytes for point in points))
     # Zero would leave a few per cent of the width to the whole of the way.
-    first, last = points[0].bytes / divisor, points[-1].bytes / divisor
+    sizes = [point.bytes / divisor for point in points]
+    first, last = min(sizes), max(sizes)
     x = Scale(first, last if last > first else first + 1, left, right)
-    chosen = min(points, key=lambda point: abs(point.units - assignment.mix.units))
+    chosen = min(points, key=lambda point: abs(point.spared - assignment.mix.spared))
     measured = ((points[0], assignment.plain.kl), (chosen, assignment.mix.kl))
     y = linear([*(point.kl for point in points), *(kl for _, kl in measured)], bottom, top)
     places = [(x(point.bytes / divisor), y(point.kl)) for point in points]

@@ -1,5 +1,6 @@
 """W8A8 from calibration to ONNX Runtime: the graph computes what the emulation says, in INT8."""
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -8,19 +9,19 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from quantflow.data.windows import CALIBRATION_FILE, PACKED, SELECTION_FILE, make_windows, save_windows
 from quantflow.formats.assembly import ARTIFACT_FOLDER, load_assembly
 from quantflow.formats.onnx.assemble import run as assemble
-from quantflow.formats.onnx.census_record import load_census, load_expectation
+from quantflow.formats.onnx.census_record import COMPUTES, load_census, load_expectation
+from quantflow.formats.onnx.int8_values import Int8Values
 from quantflow.formats.onnx.params import OnnxAssembleParams, SessionOptions
 from quantflow.measure import onnx as measuring
 from quantflow.measure.onnx_params import OnnxMeasureParams
+from quantflow.model.families import FAMILIES
 from quantflow.model.forward import BlockPass
 from quantflow.model.passes import PassProgress
-from quantflow.quantize import stage as quantize
 from quantflow.quantize.emulated import EmulatedDecoder
 from quantflow.quantize.int8_block import Int8Block, int8_file, read_int8_block, save_int8_block
-from quantflow.quantize.params import QuantizeParams, RemedyParams, int8_scheme
+from quantflow.quantize.params import RemedyParams, int8_scheme
 from quantflow.remedies import stage as remedy
 from quantflow.remedies.model import RemediedModel
 from quantflow.remedies.options import Option
@@ -36,26 +37,17 @@ BASIC = SESSION.model_copy(update={"optimization": "basic"})
 BLOCKS = 3
 
 
-@pytest.fixture(scope="module")
-def calibrated(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Outputs of `source`, `data` and, as `codes`, `quantize`."""
-    root = tmp_path_factory.mktemp("w8a8")
-    folders = {name: root / name for name in ("data", "codes")}
-    for folder in folders.values():
-        folder.mkdir()
-    generator = np.random.default_rng(1)
-    pieces = list(generator.integers(0, VOCABULARY, (12, 32)).astype(np.int32))
-    save_windows(folders["data"] / CALIBRATION_FILE, make_windows(pieces[:8], [PACKED] * 8))
-    save_windows(folders["data"] / SELECTION_FILE, make_windows(pieces[8:], [0, 1, 2, 3]))
-    folders["source"] = ground.source
-    params = QuantizeParams(candidates=(W8A8,), device="cpu", batch_tokens=128)
-    quantize.run(params, folders, folders["codes"], RecordingReporter())
-    return folders
-
-
-def assembled(ground: Ground, values: Path, output: Path, keep: tuple[str, ...] = ()) -> Path:
+def assembled(
+    ground: Ground,
+    values: Path,
+    output: Path,
+    keep: tuple[str, ...] = (),
+    weights_only: tuple[str, ...] = (),
+) -> Path:
     output.mkdir(parents=True)
-    params = OnnxAssembleParams(name="w8a8", scheme="w8a8", session=SESSION, keep=keep)
+    params = OnnxAssembleParams(
+        name="w8a8", scheme="w8a8", session=SESSION, keep=keep, weights_only=weights_only
+    )
     inputs = {"source": ground.source, "base": ground.base, "values": values}
     assemble(params, inputs, output, RecordingReporter())
     return output
@@ -160,3 +152,48 @@ def test_every_unit_is_found_to_run_as_int8_with_its_products_and_floating_parts
     assert census.units["model.layers.0.qkv"].float_parts == 1
     assert census.units["model.layers.0.gate_up"].float_parts == 0
     assert reporter.codes() == []
+
+
+def test_a_unit_s_middle_rung_is_its_codes_with_a_floating_input_and_the_census_sees_it(
+    ground: Ground, all_kinds: Path, tmp_path: Path
+) -> None:
+    """One of each kind: smoothed, with channels apart, in two products; the head; one kept beside them."""
+    middle = ("lm_head", "model.layers.0.down", "model.layers.1.qkv", "model.layers.2.gate_up")
+    keep = ("model.layers.2.down",)
+    artifact = assembled(ground, all_kinds, tmp_path / "artifact", keep, middle)
+    values = tmp_path / "values"
+    int8_file(values, W8A8.id, 0).parent.mkdir(parents=True)
+    chosen = Int8Values(all_kinds, W8A8, FAMILIES["llama"], BLOCKS, frozenset(keep), middle)
+    for index in (*range(BLOCKS), None):
+        own = read_int8_block(all_kinds, W8A8.id, index)
+        dropped = [name for name in own.linears if "layers.2.mlp.down" in name]
+        linears = {name: chosen(name) for name in own.linears if name not in dropped}
+        folds = {
+            name: scale for name, scale in own.folds.items() if name in chosen.folded(ground.model).names
+        }
+        save_int8_block(int8_file(values, W8A8.id, index), Int8Block(linears, folds))
+    ranges = [
+        read_int8_block(values, W8A8.id, index).linears[name].input
+        for index, name in (
+            (None, "lm_head"),
+            (0, "model.layers.0.mlp.down_proj"),
+            (1, "model.layers.1.mlp.down_proj"),
+        )
+    ]
+    assert ranges[:2] == [None, None] != ranges[1:]
+    expected, exact = emulated(ground, values, tmp_path / "progress"), lossless(ground, tmp_path / "none")
+    assert np.abs(in_onnx(artifact, BASIC) - expected).mean() < 0.1 * np.abs(expected - exact).mean()
+    (tmp_path / "measured").mkdir()
+    inputs = {"base": ground.base, "data": ground.data, "baseline": ground.base, "assemble": artifact}
+    params = OnnxMeasureParams(session=SESSION, instruction_set="avx2")
+    measuring.artifact(params, inputs, tmp_path / "measured", reporter := RecordingReporter())
+    census = load_census(tmp_path / "measured")
+    found = {kind: {u for u, own in census.units.items() if own.found == kind} for kind in COMPUTES.values()}
+    assert found["weights-int8"] == set(middle)
+    assert found["float"] == set(keep)
+    assert len(found["int8"]) == 4 * BLOCKS + 1 - 5
+    assert census.units["model.layers.0.down"].operators == {"MatMulNBits": 1}  # and no second product
+    assert census.fallen_back == ()
+    assert reporter.codes() == []
+    told = json.loads((artifact / ARTIFACT_FOLDER / "quantflow.json").read_text())
+    assert told["weights_only"] == list(middle)
