@@ -44,7 +44,9 @@ def test_what_is_clear_is_decided_early_and_what_was_saved_is_said(
     judged = perplexity(report)
     assert judged.n_clusters == saving.measured
     measured = artifact(report).measurements
-    assert measured is not None and measured.perplexity.documents == saving.measured
+    # Near duplicates are one document of the sample.
+    assert measured is not None
+    assert saving.measured <= measured.perplexity.documents < saving.available
     # The baseline beside it is that of the same documents, in the criterion and in the tables.
     assert measured.perplexity.baseline == pytest.approx(judged.baseline)
     assert measured.slices == {}

@@ -59,7 +59,7 @@ def recovery_line(value: RecoveryValue, words: Wording) -> str:
     if value.ci_low is None or value.ci_high is None:
         return line
     ends = {"low": percent(value.ci_low), "high": percent(value.ci_high)}
-    return f"{line} {words('changes.recovery_interval', **ends)}"
+    return " ".join((line, words("changes.recovery_interval", **ends)))
 
 
 def flips_line(report: Report, criterion: CriterionResult, words: Wording) -> str:

@@ -27,8 +27,8 @@ def task_records(
         tokenizer: The model's.
         usual: The model.
         again: The same model, run in another way (other batches, other pieces): some items are run on it,
-            too, as the noise floor; None for none, as of artifacts, whose records then do without the texts of
-            items, which the baseline's have.
+            too, as the noise floor; None for none, as of artifacts, whose records then have no texts of items
+            either.
         reporter: Receives progress and events, and keeps what interruptions would cost.
 
     Raises:
