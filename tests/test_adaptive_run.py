@@ -1,11 +1,13 @@
 """Runs whose artifacts are measured look by look, until every criterion is decided."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import quantflow
 from quantflow.errors import RecipeError
+from quantflow.gate.adaptive import judge_looks
 from quantflow.gate.result import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.measure import adaptive
@@ -69,13 +71,13 @@ def test_it_goes_on_after_an_interruption_between_looks_and_gives_the_same_numbe
     effect = perplexity(finished[1].report).delta
     assert effect is not None
     recipe = quantflow.load_recipe(finished[0], (f"{TWO_LOOKS}={effect:.4f}",))
-    real, seen = adaptive.judge_looks, []
+    seen: list[object] = []
 
-    def interrupted(*args: object) -> object:
+    def interrupted(*args: Any) -> object:
         seen.append(args)
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return real(*args)  # type: ignore[arg-type]
+        return judge_looks(*args)
 
     monkeypatch.setattr(adaptive, "judge_looks", interrupted)
     with pytest.raises(KeyboardInterrupt):

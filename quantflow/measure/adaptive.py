@@ -61,16 +61,16 @@ def run(params: AdaptiveParams, inputs: Mapping[str, Path], output: Path, report
         found.append(samples)
         before.append(Samples(baseline.document[at], baseline.nll[at], target=samples.target))
         ends.append((ends[-1] if ends else 0) + at.size)
-        grouped = [_by_group(_joined(of), documents) for of in (before, found)]
+        own, after = (_by_group(_joined(of), documents) for of in (before, found))
         taken = Looks(looks.sizes, tuple(ends))
-        if all_decided(judge_looks(params.margins, *grouped, taken)):
+        if all_decided(judge_looks(params.margins, own, after, taken)):
             break
     assert runtime is not None  # there is a look: there is something to score
     measured = _joined(found)
     measurement = summarize(measured, [document.slice for document in documents], runtime)
     if taken.saving.share:  # what is measured on some documents is shown beside the baseline on the same
-        own = float(np.exp(_joined(before).nll.mean()))
-        perplexity = measurement.perplexity.model_copy(update={"baseline": own})
+        beside_it = float(np.exp(_joined(before).nll.mean()))
+        perplexity = measurement.perplexity.model_copy(update={"baseline": beside_it})
         measurement = measurement.model_copy(update={"perplexity": perplexity, "slices": {}})
     save_measurement(output, measurement, measured)
 

@@ -138,11 +138,10 @@ def test_an_interrupted_comparison_goes_on_and_gives_the_same(
 
     folder = shifted[0].parent
     recipe = quantflow.load_recipe(shifted[0], ("data.reference=[new.jsonl]", "data.seed=1"))
-    real = stage.token_difference
     monkeypatch.setattr(stage, "token_difference", lambda counted: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         quantflow.run(recipe, folder=folder)
-    monkeypatch.setattr(stage, "token_difference", real)
+    monkeypatch.undo()
     resumed = quantflow.run(recipe, folder=folder).report
     assert resumed.data is not None and resumed.data.drift is not None
     fresh = quantflow.run(recipe, folder=folder / "elsewhere").report
