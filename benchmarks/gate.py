@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from quantflow.gate.proportions import paired_proportions
-from quantflow.gate.sequential import level_factor, look_levels, look_sizes
-from quantflow.gate.statistics import t_quantile, tails_of
+from quantflow.gate.sequential import RESOLVED, level_factor, look_levels, look_sizes
+from quantflow.gate.statistics import ONE_SIDED_LEVEL, t_quantile, tails_of
 from quantflow.gate.studentized import Clusters
 
 Floats = NDArray[np.float64]
@@ -110,9 +110,13 @@ class Bounds:
         above: Reach of the upper bound.
     """
 
-    def __init__(self, clusters: Clusters, *, skewed: bool) -> None:
+    def __init__(self, clusters: Clusters, *, skewed: bool, level: float = ONE_SIDED_LEVEL) -> None:
         parts = [
-            tails_of(Clusters(clusters.sums[i : i + BATCH], clusters.weights[i : i + BATCH]), skewed=skewed)
+            tails_of(
+                Clusters(clusters.sums[i : i + BATCH], clusters.weights[i : i + BATCH]),
+                skewed=skewed,
+                level=level,
+            )
             for i in range(0, len(clusters.sums), BATCH)
         ]
         self.value, self.std_error = clusters.ratio, clusters.std_error
@@ -131,7 +135,7 @@ class Bounds:
 
 
 Look = tuple[Floats, Floats, Bounds]
-"""Lower bounds, upper bounds at the look's level, and the bounds at 5 %, [runs] each."""
+"""Lower bounds, upper bounds at the look's level, and the bounds that they grew from, [runs] each."""
 
 
 def perplexity(rng: np.random.Generator, runs: int, documents: int) -> dict[str, Any]:
@@ -318,13 +322,18 @@ def looked(
     """Lower and upper bounds of every run at every look, and the bounds at 5 %."""
     clusters, _ = simulate(rng, runs, sizes[-1], sums)
     levels = look_levels([size / sizes[-1] for size in sizes])
-    at = []
-    for size, level in zip(sizes, levels, strict=True):
-        seen = Clusters(clusters.sums[:, :size], clusters.weights[:, :size])
-        bounds = Bounds(seen, skewed=sums is kl_sums)
-        reach = level_factor(size - 1, level) * bounds.std_error
-        at.append((bounds.value - reach * bounds.below, bounds.value + reach * bounds.above, bounds))
-    return at
+    return [
+        look(Clusters(clusters.sums[:, :size], clusters.weights[:, :size]), level, skewed=sums is kl_sums)
+        for size, level in zip(sizes, levels, strict=True)
+    ]
+
+
+def look(seen: Clusters, level: float, *, skewed: bool) -> Look:
+    """One look at what has come in of every run, as the gate takes it."""
+    found_at = max(level, RESOLVED) if skewed else 1 - ONE_SIDED_LEVEL
+    bounds = Bounds(seen, skewed=skewed, level=1 - found_at)
+    reach = level_factor(seen.count - 1, level, found_at) * bounds.std_error
+    return bounds.value - reach * bounds.below, bounds.value + reach * bounds.above, bounds
 
 
 def stopped(

@@ -85,6 +85,7 @@ def decide(
     baseline: float | None = None,
     needed: int | None = None,
     level: float = FIXED_LEVEL,
+    bounds: RatioEstimate | None = None,
 ) -> CriterionResult:
     """Hold an estimate against a margin.
 
@@ -98,8 +99,10 @@ def decide(
         needed: Documents that would decide, where they are found in another way.
         level: One-sided probability with which either bound may err: less where this is one look of several.
             The interval shown is the 90 % one in any case.
+        bounds: The estimate with bounds of that probability, where they are found in another way.
     """
-    bounds = estimate if level == FIXED_LEVEL else at_level(estimate, level)
+    if bounds is None:
+        bounds = estimate if level == FIXED_LEVEL else at_level(estimate, level)
     lower, upper = criterion.to_delta(bounds.ci_low), criterion.to_delta(bounds.ci_high)
     delta = criterion.to_delta(estimate.value)
     low, high = criterion.to_delta(estimate.ci_low), criterion.to_delta(estimate.ci_high)

@@ -6,6 +6,7 @@ import numpy as np
 
 from quantflow.gate.decide import FIXED_LEVEL, Criterion, decide, error, not_finite, nothing
 from quantflow.gate.result import CriterionResult
+from quantflow.gate.sequential import RESOLVED, at_level
 from quantflow.gate.statistics import needed_clusters, quantile_estimate, ratio_estimate
 from quantflow.measure.measurement import Samples
 
@@ -49,7 +50,12 @@ def kl_criterion(
     if unusable is not None or measured.kl is None:
         return unusable or error(artifact, MEAN, max_mean_kl, _NO_KL)
     estimate = ratio_estimate(measured.document, measured.kl, skewed=True)
-    return decide(artifact, MEAN, estimate, max_mean_kl, value=estimate.value, level=level)
+    bounds = None
+    if level != FIXED_LEVEL:  # what the tails are like at 5 % says too little of them far out
+        found_at = max(level, RESOLVED)
+        found = ratio_estimate(measured.document, measured.kl, skewed=True, level=1 - found_at)
+        bounds = at_level(found, level, found_at)
+    return decide(artifact, MEAN, estimate, max_mean_kl, value=estimate.value, level=level, bounds=bounds)
 
 
 def kl_p99_criterion(artifact: str, measured: Samples, max_p99: float) -> CriterionResult:

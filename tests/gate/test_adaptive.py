@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.gate import Bounds, stopped
+from benchmarks.gate import look, stopped
 from quantflow.gate.adaptive import Looks, SequentialMargins, all_decided, judge_looks
-from quantflow.gate.sequential import level_factor, look_levels, look_sizes
+from quantflow.gate.sequential import look_levels, look_sizes
 from quantflow.gate.studentized import Clusters
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Samples
@@ -90,10 +90,8 @@ def test_the_verdict_is_that_of_what_the_benchmark_simulates(skewed: bool) -> No
         sums = np.add.reduceat(values, np.arange(0, values.size, TOKENS))[None, :]
         at = []
         for size, level in zip(SIZES, levels, strict=True):
-            bounds = Bounds(Clusters(sums[:, :size], np.full((1, size), float(TOKENS))), skewed=skewed)
-            reach = level_factor(size - 1, level) * bounds.std_error
-            low, high = bounds.value - reach * bounds.below, bounds.value + reach * bounds.above
-            at.append((low, high, bounds))
+            seen = Clusters(sums[:, :size], np.full((1, size), float(TOKENS)))
+            at.append(look(seen, level, skewed=skewed))
         passed, failed, used = stopped(at, SIZES, 0.0, margin)
         result = judge_looks(MARGINS, before, after, looks(len(SIZES)))[int(skewed)]
         simulated = Verdict.PASS if passed[0] else Verdict.FAIL if failed[0] else Verdict.INCONCLUSIVE
