@@ -78,7 +78,8 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
         inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` and `baseline-kl`
             where KL was measured in another runtime, of `noise` where the baseline was run twice, of `graph`
             where it is a graph, of `speed` where serving is judged, of `assemble` where margins hang on what
-            was imported or, with `source`, tensors can be compared, and those that `asked_criteria` and `against_criteria` name.
+            was imported or, with `source`, tensors can be compared, and those that `asked_criteria` and
+            `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
