@@ -99,7 +99,7 @@ def test_a_waiver_is_on_record_and_changes_no_verdict(command: Command) -> None:
     report = report_of(command, "narrow")
     assert (report["verdict"], report["exit_code"]) == ("fail", 1)
     (decision,) = report["decisions"]
-    assert (decision["kind"], decision["by"], decision["criterion"]) == ("waiver", "Ada", "kl")
+    assert (decision["kind"], decision["by"], decision["criterion"]) == ("waiver", "Ada", "kl/kl_mean")
     assert (
         command("run", "narrow.yaml", "--quiet") == 1
     )  # the same bytes again: still a failure, still waived

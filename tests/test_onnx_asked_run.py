@@ -22,7 +22,6 @@ ASKED = """\
   against: served
 """
 ONNX = ("runtime.onnx.threads=1", "runtime.device=cpu")
-FAST = ("gate.speed={contexts: [16], output_tokens: 2, rounds: 1, min_speedup: 0.01, required: false}",)
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +31,7 @@ def finished(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     folder = tmp_path_factory.mktemp("onnx-asked")
     recipe = write_recipe(folder, tiny_llama)
     recipe.write_text(recipe.read_text().replace(INT4, MADE))
-    first = quantflow.run(quantflow.load_recipe(recipe, (*ONNX, *FAST)), folder=folder)
+    first = quantflow.run(quantflow.load_recipe(recipe, ONNX), folder=folder)
     assert not first.errors
     for name in ("served", "theirs"):
         shutil.copytree(folder / "artifacts" / "tiny" / "w4", folder / name)
@@ -40,7 +39,7 @@ def finished(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     (folder / "scorer.py").write_text(SCORER)
     both = "  - {name: fp32, format: onnx, scheme: fp32}\n  - {name: theirs, import: theirs}"
     recipe.write_text(recipe.read_text().replace(MADE, both) + ASKED)
-    return recipe, quantflow.run(quantflow.load_recipe(recipe, (*ONNX, *FAST)), folder=folder)
+    return recipe, quantflow.run(quantflow.load_recipe(recipe, ONNX), folder=folder)
 
 
 def test_every_criterion_is_judged_for_both_graphs(finished: tuple[Path, quantflow.RunResult]) -> None:
@@ -79,7 +78,7 @@ def test_a_graph_is_judged_without_a_recipe_that_names_it(
     finished: tuple[Path, quantflow.RunResult], tiny_llama: Path
 ) -> None:
     folder = finished[0].parent
-    overrides = (*judging(str(tiny_llama), folder / "theirs"), *ONNX, *FAST)
+    overrides = (*judging(str(tiny_llama), folder / "theirs"), *ONNX)
     result = quantflow.run(quantflow.load_recipe(finished[0], overrides), folder=folder)
     assert not result.errors
     assert [artifact.name for artifact in result.report.artifacts] == ["candidate"]

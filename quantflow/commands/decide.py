@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from quantflow.errors import RecipeError
+from quantflow.gate.result import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.history.database import opened
 from quantflow.history.entries import put_decision
@@ -39,7 +40,11 @@ def approve(
 def waive(
     run: RUN,
     criterion: Annotated[
-        str, typer.Option("--criterion", help="Criterion that is waived, as in the recipe's gate.")
+        str,
+        typer.Option(
+            "--criterion",
+            help="The one criterion waived: perplexity, 'perplexity[de]', kl/kl_p99, 'tasks/acc[gsm8k]'.",
+        ),
     ],
     reason: Annotated[str, typer.Option("--reason", help="Why, in a sentence.")],
     until: Annotated[
@@ -50,16 +55,44 @@ def waive(
     """Waive a criterion that a run's artifacts miss, until a day; the verdict stays what it is."""
     folder = find_report(run, Path.cwd())
     report = load_report(folder)
-    missed = sorted({c.name for c in report.criteria if c.required and c.verdict is not Verdict.PASS})
-    if criterion not in missed:
-        raise RecipeError(
-            f"the run does not miss a criterion {criterion!r}",
-            where="--criterion",
-            hint=f"It misses: {', '.join(missed) or 'none'}.",
-        )
-    decision = _decision("waiver", report, reason, by, criterion=criterion, until=_day(until))
+    label = missed_label(report, criterion)
+    decision = _decision("waiver", report, reason, by, criterion=label, until=_day(until))
     _decide(folder, report, decision)
     return 0
+
+
+def missed_label(report: Report, asked: str) -> str:
+    """The label of the one criterion of a run that is meant.
+
+    Args:
+        report: The run's.
+        asked: Its label, in full or without the metric.
+
+    Raises:
+        RecipeError: The run misses no such criterion, or several.
+    """
+    missed = [c for c in report.criteria if c.required and c.verdict is not Verdict.PASS]
+    labels = sorted({c.label for c in missed})
+    meant = {c.label for c in missed if asked in (c.label, _without_metric(c))}
+    if asked in labels:
+        return asked
+    if len(meant) == 1:
+        return meant.pop()
+    if meant:
+        raise RecipeError(
+            f"the run misses {len(meant)} criteria {asked!r}, and a waiver is of one",
+            where="--criterion",
+            hint=f"Name one of {', '.join(sorted(meant))}.",
+        )
+    raise RecipeError(
+        f"the run does not miss a criterion {asked!r}",
+        where="--criterion",
+        hint=f"It misses: {', '.join(labels) or 'none'}.",
+    )
+
+
+def _without_metric(criterion: CriterionResult) -> str:
+    return criterion.model_copy(update={"metric": criterion.name}).label
 
 
 def _day(text: str) -> date:

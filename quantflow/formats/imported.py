@@ -62,8 +62,9 @@ def imported_scheme(folder: Path) -> ImportedScheme:
         return ImportedScheme(method=None, bits=PLAIN.get(dtype, 32), group_size=None, dtype=dtype)
     groups = settings.get("config_groups")
     if isinstance(groups, dict):
-        (first, *_) = groups.values()
-        weights = first["weights"]
+        # Which group most weights are in is not said: of several the one with the most bits counts, whose
+        # margins are the tightest.
+        weights = max((group["weights"] for group in groups.values()), key=lambda one: int(one["num_bits"]))
         group = weights.get("group_size") if weights.get("strategy") == "group" else -1
         return ImportedScheme("compressed-tensors", int(weights["num_bits"]), group, None)
     bits, group = settings.get("bits"), settings.get("group_size")

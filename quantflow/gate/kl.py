@@ -1,9 +1,11 @@
 """The criteria under `kl`: the mean of KL(baseline ‖ artifact), its 99 % quantile, how often both agree."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
+from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.decide import FIXED_LEVEL, Criterion, decide, error, not_finite, nothing
 from quantflow.gate.result import CriterionResult
 from quantflow.gate.sequential import RESOLVED, at_level
@@ -14,8 +16,9 @@ TAIL = 0.99
 """The quantile of `max_p99`."""
 
 RULE_OF_THREE = 3.0
-"""−ln 0.05: of n positions without an event the 95 % bound of its probability is 3 / n (Hanley &
-Lippman-Hand 1983)."""
+"""−ln 0.05: of n independent observations without an event the 95 % bound of its probability is 3 / n (Hanley
+& Lippman-Hand 1983). Documents are what is independent: that none of 50 has an event allows for 6 % of
+documents in which every position has one."""
 
 _NO_KL = "The measurement holds no KL, so this criterion has nothing to judge."
 
@@ -97,9 +100,11 @@ def top1_criterion(artifact: str, measured: Samples, min_agreement: float) -> Cr
     if measured.top1.size == 0:
         return nothing(artifact, TOP1, margin)
     estimate = ratio_estimate(measured.document, (~measured.top1).astype(np.float64))
+    needed = None
     if estimate.value == 0:  # no spread is seen where nothing differs
-        estimate = replace(estimate, ci_high=RULE_OF_THREE / estimate.n)
-    return decide(artifact, TOP1, estimate, margin, value=1 - estimate.value)
+        estimate = replace(estimate, ci_high=min(1.0, RULE_OF_THREE / estimate.n_clusters))
+        needed = max(MIN_DOCUMENTS, math.floor(RULE_OF_THREE / margin) + 1) if margin > 0 else None
+    return decide(artifact, TOP1, estimate, margin, value=1 - estimate.value, needed=needed)
 
 
 def _unusable(

@@ -4,6 +4,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from quantflow.gate.asked import Asked
 from quantflow.gate.level import Level
+from quantflow.gate.margins import MarginName
 from quantflow.measure.speed_value import SpeedMetric
 from quantflow.pipeline.stage import StageParams
 
@@ -60,6 +61,8 @@ class GateParams(StageParams):
 
     Attributes:
         artifact: Name of the artifact in the recipe.
+        defaults: Margins that are those of the bits that an import is found to have: the values here are
+            replaced by them.
         max_increase: Largest acceptable relative increase of perplexity, a fraction (0.03 is +3 %).
         max_mean_kl: Largest acceptable mean KL(baseline ‖ artifact), nats per token.
         perplexity_required: Whether the artifact's verdict depends on perplexity.
@@ -79,6 +82,7 @@ class GateParams(StageParams):
     """
 
     artifact: str
+    defaults: tuple[MarginName, ...] = ()
     max_increase: float = Field(ge=0, allow_inf_nan=False)
     max_mean_kl: float = Field(ge=0, allow_inf_nan=False)
     perplexity_required: bool = True

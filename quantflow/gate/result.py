@@ -64,6 +64,12 @@ class CriterionResult(BaseModel):
     p_fail: float | None = None
     holm_p: float | None = None
 
+    @property
+    def label(self) -> str:
+        """What tells it from others of its artifact: `perplexity`, `kl/kl_p99[de]`, `tasks/acc[gsm8k]`."""
+        metric = "" if self.metric == self.name else f"/{self.metric}"
+        return f"{self.name}{metric}" if self.slice == EVERYTHING else f"{self.name}{metric}[{self.slice}]"
+
 
 class LevelCheck(BaseModel):
     """Whether an artifact reaches one level.

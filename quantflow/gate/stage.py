@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from quantflow.data.documents import Document, load_documents
 from quantflow.data.windows import EVALUATION_FILE, Windows, load_windows, scored_documents, some_windows
-from quantflow.formats.assembly import artifact_folder
+from quantflow.formats.assembly import artifact_folder, load_assembly
 from quantflow.formats.onnx.census_record import has_census, load_census
 from quantflow.gate.adaptive import Looks, SequentialMargins, judge_looks
 from quantflow.gate.against import against_criteria
@@ -20,7 +20,9 @@ from quantflow.gate.bound import kl_bound_criterion
 from quantflow.gate.census import census_criterion
 from quantflow.gate.decide import error
 from quantflow.gate.divergence import find_divergence, save_divergence
+from quantflow.gate.fidelity import fidelity_criterion
 from quantflow.gate.holm import corrected, several_failures
+from quantflow.gate.import_margins import with_margins_of_import
 from quantflow.gate.kl import MEAN, P99, TOP1, kl_criterion, kl_p99_criterion, top1_criterion
 from quantflow.gate.lossless import find_level, identical_outputs, level_criterion
 from quantflow.gate.pairing import pairing_problem
@@ -33,6 +35,7 @@ from quantflow.gate.tensors import same_tensors
 from quantflow.gate.verdict import Verdict, combine
 from quantflow.inspection.record import load_inspection
 from quantflow.measure.batches import scored_targets
+from quantflow.measure.fidelity import load_fidelity
 from quantflow.measure.generated import GenerationValue, compare_generation
 from quantflow.measure.generation_record import load_generation
 from quantflow.measure.looks import PlannedLooks, planned_looks
@@ -73,11 +76,14 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
     Args:
         params: The artifact's name and margins.
         inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` and `baseline-kl`
-            where KL was measured in another runtime, of `noise` where the baseline was run twice, of `speed`
-            where serving is judged, and those that `asked_criteria` and `against_criteria` name.
+            where KL was measured in another runtime, of `noise` where the baseline was run twice, of `graph`
+            where it is a graph, of `speed` where serving is judged, of `assemble` where margins hang on what
+            was imported, and those that `asked_criteria` and `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
+    if params.defaults:
+        params = with_margins_of_import(params, load_assembly(inputs["assemble"]).imported, reporter)
     with reporter.track("judging criteria", 1) as advance:
         windows = load_windows(inputs["data"] / EVALUATION_FILE)
         documents = load_documents(inputs["data"])
@@ -112,10 +118,11 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             noise=load_noise(inputs["noise"]) if "noise" in inputs else None,
             outputs=outputs,
             looks=looks,
-            tensors_same="assemble" in inputs
+            tensors_same={"source", "assemble"} <= inputs.keys()
             and same_tensors(load_checkpoint(inputs["source"]).folder, artifact_folder(inputs["assemble"])),
             others=(
                 *_served(params, inputs),
+                *_graph(params, inputs),
                 *_census(params, inputs),
                 *asked_criteria(params.artifact, params.asked, clusters.tolist(), inputs),
                 *against_criteria(params, asked.document, asked.target, asked.clusters, inputs),
@@ -150,6 +157,13 @@ def _served(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionRe
     if params.speed is None and params.memory is None:
         return ()
     return serving_criteria(params.artifact, load_serving(inputs["speed"]), params.speed, params.memory)
+
+
+def _graph(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
+    """Whether the lossless graph is the model, of an artifact that was measured beside it."""
+    if "graph" not in inputs:
+        return ()
+    return (fidelity_criterion(params.artifact, load_fidelity(inputs["graph"])),)
 
 
 def _census(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:

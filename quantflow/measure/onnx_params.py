@@ -41,6 +41,22 @@ class OnnxSpeedParams(StageParams):
     rounds: PositiveInt
 
 
+class OnnxFidelityParams(StageParams):
+    """Parameters of the stage that holds the lossless graph against the model in torch.
+
+    Attributes:
+        session: Pinned options.
+        device: Where torch computes.
+        windows: Windows that are compared, at most.
+        tokens: Tokens of each, at most.
+    """
+
+    session: SessionOptions
+    device: str
+    windows: PositiveInt
+    tokens: PositiveInt
+
+
 class OnnxNoiseParams(StageParams):
     """Parameters of the noise stage of the lossless graph.
 

@@ -4,8 +4,8 @@ from quantflow.gate.params import GateParams, SliceMargin
 from quantflow.pipeline.adaptive import look_seed
 from quantflow.pipeline.asked import asked_of
 from quantflow.pipeline.serving import memory_margins, speed_margin
-from quantflow.recipe.artifacts import Artifact
-from quantflow.recipe.margins import margins
+from quantflow.recipe.artifacts import Artifact, ImportArtifact
+from quantflow.recipe.margins import margins, open_defaults
 from quantflow.recipe.schema import Recipe
 
 
@@ -19,6 +19,7 @@ def gate_params(recipe: Recipe, artifact: Artifact) -> GateParams:
     limits, perplexity, kl = margins(recipe, artifact), recipe.gate.perplexity, recipe.gate.kl
     return GateParams(
         artifact=artifact.name,
+        defaults=open_defaults(recipe, artifact),
         max_increase=limits.max_increase,
         max_mean_kl=limits.max_mean_kl,
         perplexity_required=perplexity.required,
@@ -40,3 +41,8 @@ def gate_params(recipe: Recipe, artifact: Artifact) -> GateParams:
         look_seed=look_seed(recipe),
         asked=asked_of(recipe),
     )
+
+
+def margin_inputs(artifact: Artifact) -> dict[str, str]:
+    """What the gate stage needs to know margins by: role → stage."""
+    return {"assemble": f"assemble:{artifact.name}"} if isinstance(artifact, ImportArtifact) else {}

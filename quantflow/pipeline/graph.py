@@ -1,17 +1,14 @@
 """The stage graph of a recipe: which stages there are, with which parameters, fed by which others."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
+from quantflow.formats.params import ImportParams
 from quantflow.gate.adaptive import SequentialMargins
 from quantflow.inspection.params import InspectParams
 from quantflow.measure.adaptive_params import AdaptiveParams
 from quantflow.measure.params import (
     BaselineParams,
     MeasureParams,
-    ServedParams,
-    YardstickParams,
 )
 from quantflow.pipeline.adaptive import look_seed
 from quantflow.pipeline.against import against_is_graph, against_stages
@@ -23,35 +20,32 @@ from quantflow.pipeline.asked import (
     leakage_stage,
     require_outputs,
 )
-from quantflow.pipeline.assigning import assigning_stages, keeps, selection_baseline
+from quantflow.pipeline.assigning import selection_baseline
 from quantflow.pipeline.data_params import data_params
-from quantflow.pipeline.devices import decide
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.drift import drift_stage
 from quantflow.pipeline.gate_params import gate_params
-from quantflow.pipeline.importing import import_stage, runs_as_graph
+from quantflow.pipeline.importing import runs_as_graph
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.making import making_stages, quantizing_stages
+from quantflow.pipeline.measured_in import KL_MARK, measured_in
 from quantflow.pipeline.noise import NOISE, noise_stage
 from quantflow.pipeline.onnx import (
     onnx_against_stages,
     onnx_artifact_stages,
-    onnx_codes,
     onnx_shared_stages,
 )
 from quantflow.pipeline.onnx_runtime import asked_in_onnx
-from quantflow.pipeline.scan_stage import scan_stage
+from quantflow.pipeline.scan_stage import scan_stages
 from quantflow.pipeline.serving import (
     memory_margins,
-    served_params,
     speed_margin,
     speed_stage,
     times_serving,
 )
 from quantflow.pipeline.stage import Stage
-from quantflow.quantize.params import CheckParams, PlannedArtifact, QuantizeParams, RefineParams
+from quantflow.quantize.params import CheckParams, PlannedArtifact
 from quantflow.recipe.artifacts import (
-    GptqArtifact,
-    HfArtifact,
     ImportArtifact,
     TorchArtifact,
     is_quantized_here,
@@ -61,13 +55,9 @@ from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigns
-from quantflow.runtime.catalogue import RUNTIMES, TORCH, Runtime
-from quantflow.sensitivity.kept import ASSIGNMENT
+from quantflow.runtime.catalogue import TORCH
 from quantflow.source.identify import external_files, source_params
 from quantflow.source.uri import parse
-
-KL_MARK = "-kl"
-"""In the names of stages that measure KL where the recipe's runtime gives a lower bound only."""
 
 
 def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
@@ -96,12 +86,12 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     ]
     require_outputs(recipe)
     in_torch = any(not runs_as_graph(recipe, artifact) for artifact in recipe.artifacts)
-    scan = scan_stage(recipe, machine) if assigns(recipe) else None
+    scan = scan_stages(recipe, machine) if assigns(recipe) else ()
     drift = drift_stage(recipe, machine, digests)
     early = drift is not None and "quantize" not in drift.inputs  # before hours are spent on other text
     asking = asked_in_torch(recipe, machine) if in_torch else asked_in_onnx(recipe, machine)
     stages = (
-        *_shared_stages(recipe, machine, digests),
+        *_shared_stages(recipe, machine, digests, in_torch=in_torch),
         *onnx_shared_stages(recipe, machine, digests),
         *(asked_stages(asked_in_torch(recipe, machine), digests) if in_torch else ()),
         *(
@@ -111,9 +101,9 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
         ),
         *([leakage_stage(asking)] if recipe.gate.tasks else []),
         *([drift] if drift is not None and early else []),
-        *_quantizing_stages(recipe, machine),
+        *quantizing_stages(recipe, machine),
         *([drift] if drift is not None and not early else []),
-        *([scan] if scan is not None else []),
+        *scan,
         *own,
     )
     # What somebody else made is looked at before anything is computed: it may have to be refused.
@@ -124,7 +114,7 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
 
 def _against_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
     """The stages that measure the artifact in service where it is no graph."""
-    where = _measured_in(recipe, machine)[0]
+    where = measured_in(recipe, machine)[0]
     return against_stages(
         recipe,
         machine,
@@ -137,7 +127,9 @@ def _against_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> t
     )
 
 
-def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple[Stage, ...]:
+def _shared_stages(
+    recipe: Recipe, machine: Machine, digests: DigestCache, *, in_torch: bool
+) -> tuple[Stage, ...]:
     ref = parse(recipe.model.source, recipe.base)
     data, pickle, batch_tokens = recipe.data, recipe.model.allow_pickle, recipe.runtime.batch_tokens
     return (
@@ -193,43 +185,15 @@ def _shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> tu
                 on_device=True,
                 resumable=where.runtime is TORCH,
             )
-            for where in _measured_in(recipe, machine)
+            for where in measured_in(recipe, machine)
         ),
         *(
             noise_stage(machine, batch_tokens, f"baseline{where.mark}")
-            for where in _measured_in(recipe, machine)
-            if where.runtime is TORCH
+            for where in measured_in(recipe, machine)
+            if where.runtime is TORCH and in_torch
         ),
         *([selection_baseline(recipe, machine)] if assigns(recipe) else []),
     )
-
-
-def _quantizing_stages(recipe: Recipe, machine: Machine) -> tuple[Stage, ...]:
-    """The stage that makes the codes of all artifacts, from one calibration; none where all are exports."""
-    schemes = {
-        scheme.id: scheme
-        for scheme in (
-            *map(scheme_of, (a for a in recipe.artifacts if is_quantized_here(a))),
-            *(onnx_codes(a) for a in recipe.artifacts if isinstance(a, OnnxArtifact)),
-        )
-        if scheme is not None
-    }
-    if not schemes:
-        return ()
-    quantize = Stage(
-        name="quantize",
-        function="quantflow.quantize.stage:run",
-        params=QuantizeParams(
-            candidates=tuple(scheme for _, scheme in sorted(schemes.items())),
-            device=machine.device,
-            calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
-            batch_tokens=recipe.runtime.batch_tokens,
-        ),
-        inputs={"source": "source", "data": "data"},
-        on_device=True,
-        resumable=True,
-    )
-    return (quantize,)
 
 
 def _artifact_stages(
@@ -239,16 +203,16 @@ def _artifact_stages(
     speed, memory = speed_margin(recipe), memory_margins(recipe)
     looked = _adaptive_params(recipe, artifact, machine)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
-    if len(_measured_in(recipe, machine)) > 1:
+    if len(measured_in(recipe, machine)) > 1:
         inputs |= {"kl": f"measure{KL_MARK}:{name}", "baseline-kl": f"baseline{KL_MARK}"}
-    if any(where.runtime is TORCH for where in _measured_in(recipe, machine)):
+    if any(where.runtime is TORCH for where in measured_in(recipe, machine)):
         inputs["noise"] = NOISE
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
     asking = asked_in_torch(recipe, machine)
     inputs |= {"source": "source", "assemble": f"assemble:{name}", **asked_inputs(recipe, name, asking)}
     return (
-        *_making_stages(recipe, artifact, machine, digests),
+        *making_stages(recipe, artifact, machine, digests),
         *(
             Stage(
                 name=f"measure{where.mark}:{name}",
@@ -264,7 +228,7 @@ def _artifact_stages(
                 artifact=name,
                 resumable=where.runtime is TORCH,
             )
-            for where in _measured_in(recipe, machine)
+            for where in measured_in(recipe, machine)
         ),
         *([speed_stage(recipe, artifact, machine)] if times_serving(recipe) else []),
         *asked_artifact_stages(recipe, name, asking, digests),
@@ -290,101 +254,4 @@ def _adaptive_params(recipe: Recipe, artifact: TorchArtifact, machine: Machine) 
         margins=SequentialMargins(
             artifact=artifact.name, max_increase=limits.max_increase, max_mean_kl=limits.max_mean_kl
         ),
-    )
-
-
-@dataclass(frozen=True)
-class _MeasuredIn:
-    """A runtime that baseline and artifacts are measured in.
-
-    Attributes:
-        runtime: The runtime.
-        params: Parameters of its stages; None for torch's own.
-        mark: What the names of its stages have besides: nothing for the recipe's runtime.
-    """
-
-    runtime: Runtime
-    params: ServedParams | None = None
-    mark: str = ""
-
-
-def _measured_in(recipe: Recipe, machine: Machine) -> tuple[_MeasuredIn, ...]:
-    """The recipe's runtime and, where KL is to be measured in another one, that."""
-    if recipe.runtime.name == "torch":
-        return (_MeasuredIn(TORCH),)
-    served = _MeasuredIn(RUNTIMES[recipe.runtime.name], served_params(recipe, machine))
-    return (served,) if recipe.gate.kl.runtime is None else (served, _MeasuredIn(TORCH, mark=KL_MARK))
-
-
-def _making_stages(
-    recipe: Recipe, artifact: TorchArtifact, machine: Machine, digests: DigestCache
-) -> tuple[Stage, ...]:
-    """The stages that bring an artifact about: calibration for one that is quantized, none for an export."""
-    name, batch_tokens = artifact.name, recipe.runtime.batch_tokens
-    if isinstance(artifact, ImportArtifact):
-        key = f"artifacts[{recipe.artifacts.index(artifact)}].import"
-        return (import_stage(recipe, key, artifact.path, name, digests, machine, stage=f"assemble:{name}"),)
-    if isinstance(artifact, HfArtifact):
-        export = Stage(
-            name=f"assemble:{name}",
-            function="quantflow.formats.export:run",
-            params=ExportParams(name=name, format=artifact.format, dtype=artifact.dtype),
-            inputs={"source": "source"},
-            artifact=name,
-        )
-        return (export,)
-    scheme, refines = scheme_of(artifact), isinstance(artifact, GptqArtifact) and artifact.refines
-    keep, choosing = keeps(recipe, artifact), assigning_stages(recipe, artifact, machine)
-    assigned = {ASSIGNMENT: choosing[-1].name} if choosing else {}
-    refine = Stage(
-        name=f"refine:{name}",
-        function="quantflow.quantize.refine:run",
-        params=RefineParams(
-            scheme=scheme,
-            keep=keep,
-            device=machine.device,
-            calibration_dtype=decide(recipe.runtime.calibration_dtype, machine).calibration_dtype,
-            batch_tokens=batch_tokens,
-        ),
-        inputs={"source": "source", "data": "data", "codes": "quantize", **assigned},
-        on_device=True,
-        artifact=name,
-        resumable=True,
-    )
-    assemble = Stage(
-        name=f"assemble:{name}",
-        function="quantflow.formats.assemble:run",
-        params=AssembleParams(
-            name=name,
-            format=artifact.format,
-            scheme=scheme,
-            keep=keep,
-            written=bool(assigned) and not refines,
-        ),
-        inputs={"source": "source", "codes": refine.name if refines else "quantize", **assigned},
-        artifact=name,
-    )
-    mark = next((where.mark for where in _measured_in(recipe, machine) if where.runtime is TORCH), None)
-    yardstick = Stage(
-        name=f"yardstick:{name}",
-        function="quantflow.measure.yardstick:run",
-        params=YardstickParams(
-            bits=scheme.bits,
-            group_size=scheme.group_size,
-            symmetric=scheme.symmetric,
-            keep=keep,
-            device=machine.device,
-            batch_tokens=batch_tokens,
-        ),
-        inputs={"source": "source", "data": "data", "baseline": f"baseline{mark}", **assigned},
-        on_device=True,
-        artifact=name,
-        resumable=True,
-    )
-    return (
-        *choosing,
-        *((refine,) if refines else ()),
-        assemble,
-        # Rounding to nearest is its own yardstick; codes without an artifact can be run in torch only.
-        *((yardstick,) if scheme.method != "rtn" and mark is not None else ()),
     )

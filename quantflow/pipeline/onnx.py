@@ -7,17 +7,17 @@ from quantflow.formats.onnx.params import (
     OnnxCheckParams,
     PlannedOnnx,
 )
-from quantflow.measure.onnx_params import OnnxSpeedParams
+from quantflow.measure.onnx_params import OnnxFidelityParams, OnnxSpeedParams
 from quantflow.pipeline.against import against_stages
 from quantflow.pipeline.asked import asked_artifact_stages, asked_inputs, asked_stages
 from quantflow.pipeline.assigning import choosing_stages, forces, keeps, least_documents
 from quantflow.pipeline.digest import DigestCache
-from quantflow.pipeline.gate_params import gate_params
+from quantflow.pipeline.gate_params import gate_params, margin_inputs
 from quantflow.pipeline.importing import import_stage, runs_as_graph
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.noise import GRAPH_NOISE, graph_noise_stage
 from quantflow.pipeline.onnx_runtime import BASE, BUILDERS, asked_in_onnx, graph_params, installed
-from quantflow.pipeline.scan_stage import graph_scan
+from quantflow.pipeline.scan_stage import SCAN, graph_scan_stages
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import RemedyParams, Scheme, int8_scheme
 from quantflow.recipe.artifacts import ImportArtifact
@@ -30,6 +30,9 @@ from quantflow.sensitivity.kept import ASSIGNMENT
 from quantflow.sensitivity.params import ladder_of
 
 BASELINE, SELECTION_BASELINE = "baseline:onnx", "baseline-selection:onnx"
+FIDELITY = "fidelity"
+FIDELITY_WINDOWS, FIDELITY_TOKENS = 4, 256
+"""What of the lossless graph is held against torch: one that is wrong is so at once, at some length."""
 GPU_SCHEMES = ("fp16", *BY_BLOCK)
 
 
@@ -82,6 +85,18 @@ def onnx_shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -
             resumable=True,
         ),
         graph_noise_stage(graph_params(recipe, machine).session, BASE, BASELINE),
+        Stage(
+            name=FIDELITY,
+            function="quantflow.measure.onnx_fidelity:run",
+            params=OnnxFidelityParams(
+                session=graph_params(recipe, machine).session,
+                device=machine.device,
+                windows=FIDELITY_WINDOWS,
+                tokens=FIDELITY_TOKENS,
+            ),
+            inputs={"source": "source", "base": BASE, "data": "data"},
+            on_device=True,
+        ),
         *([_selection_baseline(recipe, machine)] if _chooses(recipe) else []),
         *asked_stages(asked_in_onnx(recipe, machine), digests),
     )
@@ -144,9 +159,11 @@ def onnx_artifact_stages(
                 "data": "data",
                 "baseline": BASELINE,
                 "noise": GRAPH_NOISE,
+                "graph": FIDELITY,
                 "measure": f"measure:{name}",
                 "speed": f"speed:{name}",
                 **asked_inputs(recipe, name, asking),
+                **margin_inputs(artifact),
             },
             artifact=name,
         ),
@@ -215,9 +232,11 @@ def _choosing_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -
     if scheme is None or assigning(recipe, artifact) is None:
         return ()
     remedied = f"remedy:{artifact.name}" if artifact.remedy else None
-    scan = graph_scan(recipe, artifact, scheme, remedied or "quantize", machine)
+    assemble, values = _assemble_params(recipe, artifact, machine), remedied or "quantize"
+    made_of = {"codes": values, "base": BASE}
+    scan = graph_scan_stages(recipe, artifact, scheme, assemble, made_of, machine)
     choosing = Choosing(
-        assemble=_assemble_params(recipe, artifact, machine),
+        assemble=assemble,
         graph=graph_params(recipe, machine),
         force=forces(recipe),
         ladder=ladder_of(scheme),
@@ -229,10 +248,10 @@ def _choosing_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -
         "base": BASE,
         "data": "data",
         "codes": "quantize",
-        "scan": scan.name,
+        SCAN: scan[-1].name,
         "baseline": SELECTION_BASELINE,
     }
-    return (scan, *choosing_stages(recipe, artifact, choosing, inputs, remedied))
+    return (*scan, *choosing_stages(recipe, artifact, choosing, inputs, remedied))
 
 
 def onnx_codes(artifact: OnnxArtifact) -> Scheme | None:

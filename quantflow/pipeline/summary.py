@@ -31,7 +31,7 @@ from quantflow.pipeline.drift import DRIFT
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
-from quantflow.pipeline.scan_stage import SCAN
+from quantflow.pipeline.scan_stage import scores_stage
 from quantflow.pipeline.store import StoredObject
 from quantflow.pipeline.vouching import digest_of, not_vouched
 from quantflow.quantize.outcome import load_quantize_record, load_refine_record
@@ -211,9 +211,9 @@ def _artifact(
 def _sensitivity(recipe: Recipe, artifact: Artifact, outcomes: Outcomes) -> ScanRecord | None:
     """The scan's scores in the precisions that an artifact may give its units."""
     if isinstance(artifact, OnnxArtifact):
-        own = _stored(f"{SCAN}:{artifact.name}", outcomes)
+        own = _stored(scores_stage(recipe, artifact.name), outcomes)
         return load_scan(own.folder) if own else None
-    scanned = _stored(SCAN, outcomes)
+    scanned = _stored(scores_stage(recipe), outcomes)
     if scanned is None or not is_quantized_here(artifact) or assigning(recipe, artifact) is None:
         return None
     record, scheme = load_scan(scanned.folder), scheme_of(artifact).id

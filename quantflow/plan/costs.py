@@ -19,6 +19,7 @@ from quantflow.inspection.params import InspectParams
 from quantflow.leakage.params import LeakageParams
 from quantflow.measure.adaptive_params import AdaptiveParams
 from quantflow.measure.onnx_params import (
+    OnnxFidelityParams,
     OnnxGenerationParams,
     OnnxMeasureParams,
     OnnxNoiseParams,
@@ -58,12 +59,12 @@ from quantflow.plan.model import PlannedModel
 from quantflow.plan.quantizing import quantize_cost
 from quantflow.plan.refining import refine_cost
 from quantflow.plan.remedying import remedy_cost
-from quantflow.plan.scanning import scan_cost
+from quantflow.plan.scanning import scan_cost, settle_cost
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
 from quantflow.quantize.params import CheckParams, QuantizeParams, RefineParams, RemedyParams
 from quantflow.sensitivity.choosing import AssignParams, SearchParams
-from quantflow.sensitivity.params import ScanParams
+from quantflow.sensitivity.params import ScanParams, SettleParams
 from quantflow.source.params import SourceParams
 from quantflow.tasks.params import OnnxTasksParams, TasksParams
 
@@ -127,6 +128,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
     "quantflow.remedies.stage:run": _Stage(RemedyParams, _with_text(remedy_cost)),
     "quantflow.sensitivity.scan:run": _Stage(ScanParams, _with_text(scan_cost)),
+    "quantflow.sensitivity.settle_stage:run": _Stage(SettleParams, _with_text(settle_cost)),
     "quantflow.measure.yardstick:run": _Stage(YardstickParams, _with_text(yardstick_cost)),
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
@@ -139,6 +141,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.onnx.assemble:run": _Stage(OnnxAssembleParams, _with_shape(onnx.assemble_cost)),
     "quantflow.measure.onnx:baseline": _Stage(OnnxMeasureParams, _with_text(onnx.baseline_cost)),
     "quantflow.measure.onnx:artifact": _Stage(OnnxMeasureParams, _with_text(onnx.measure_cost)),
+    "quantflow.measure.onnx_fidelity:run": _Stage(OnnxFidelityParams, _with_shape(onnx.fidelity_cost)),
     "quantflow.measure.onnx_noise:run": _Stage(OnnxNoiseParams, _with_text(onnx.noise_cost)),
     "quantflow.measure.onnx_speed:run": _Stage(OnnxSpeedParams, _with_shape(onnx.speed_cost)),
     "quantflow.measure.onnx_generation:baseline": _Stage(

@@ -7,6 +7,7 @@ from quantflow.formats.onnx.params import (
     OnnxImportParams,
 )
 from quantflow.measure.onnx_params import (
+    OnnxFidelityParams,
     OnnxGenerationParams,
     OnnxMeasureParams,
     OnnxNoiseParams,
@@ -67,6 +68,11 @@ def measure_cost(params: OnnxMeasureParams, shape: ModelShape, text: TextSize) -
 def speed_cost(params: OnnxSpeedParams, shape: ModelShape) -> Cost:
     """Both graphs in memory, each in a process of its own."""
     return Cost(host_bytes=_loaded(2, shape), disk_bytes=SMALL_BYTES, unknown=UNCOUNTED)
+
+
+def fidelity_cost(params: OnnxFidelityParams, shape: ModelShape) -> Cost:
+    """The lossless graph in memory, and the model block by block."""
+    return Cost(host_bytes=_loaded(1, shape), disk_bytes=SMALL_BYTES, unknown=UNCOUNTED)
 
 
 def noise_cost(params: OnnxNoiseParams, shape: ModelShape, text: TextSize) -> Cost:

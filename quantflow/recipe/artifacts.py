@@ -157,14 +157,13 @@ class ImportArtifact(_Artifact):
         min_length=1,
         description="Folder of an artifact that was made elsewhere: AWQ (gemm), GPTQ (version 1), "
         "compressed-tensors (pack-quantized), 16-bit safetensors, or a graph for ONNX Runtime (model.onnx). "
-        "Relative to the recipe. It is judged by "
-        "the default margins of 4 bits unless the gate says otherwise.",
+        "Relative to the recipe. Margins by default are those of the bits that it is found to have.",
     )
 
     @property
     def bits(self) -> int:
-        """Bits whose default margins it is judged by: what is imported is quantized to 4, most often."""
-        return 4
+        """Bits whose margins hold by default until it has been looked at: the tightest."""
+        return HALF_BITS
 
 
 def _format(entry: object) -> object:

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from quantflow.recipe.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, by_bits
+from quantflow.gate.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL
+from quantflow.recipe.margins import by_bits
 from quantflow.recipe.section import Section
 
 Margin = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -49,7 +50,8 @@ class PerplexityMargin(Section):
     max_increase: Margin | None = Field(
         default=None,
         description="Largest relative increase of perplexity over the baseline, a fraction (0.03 is 3 %). "
-        f"Default: {by_bits(DEFAULT_MAX_INCREASE)}. What is not quantized never gets more than its default.",
+        f"Default: {by_bits(DEFAULT_MAX_INCREASE)}. What is exported here unquantized never gets more than "
+        "its default.",
     )
     required: bool = Field(
         default=True,
@@ -74,7 +76,8 @@ class KlMargin(Section):
     max_mean: Margin | None = Field(
         default=None,
         description="Largest mean KL divergence of the artifact from the baseline, nats per token. "
-        f"Default: {by_bits(DEFAULT_MAX_MEAN_KL)}. What is not quantized never gets more than its default.",
+        f"Default: {by_bits(DEFAULT_MAX_MEAN_KL)}. What is exported here unquantized never gets more than "
+        "its default.",
     )
     max_p99: Margin | None = Field(
         default=None,

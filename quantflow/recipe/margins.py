@@ -5,21 +5,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from quantflow.recipe.artifacts import HALF_BITS, Artifact
+from quantflow.gate.margins import DEFAULT_MAX_INCREASE, DEFAULT_MAX_MEAN_KL, MarginName, default_margin
+from quantflow.recipe.artifacts import HALF_BITS, Artifact, ImportArtifact
 
-if TYPE_CHECKING:  # schema.py quotes the defaults below in its descriptions
+if TYPE_CHECKING:  # schema.py quotes defaults in its descriptions
     from quantflow.recipe.schema import Recipe
-
-# 8 bits are expected to be indistinguishable in use. With 4 bits in groups of 128, published perplexities of
-# LLaMA-7B and 13B rise by 2 to 3 %: what costs more is a quantization gone wrong or a model too small for it.
-# An export to 16 bits only rounds: to bfloat16, the coarser one, it moved a model of 135 million parameters
-# by 0.03 % in perplexity and 6e-5 in KL. Some times that leaves room for noise and none for a mistake.
-# Fewer bits than 4 are held to what 4 may lose: they cost more, and whether a use can bear it is for its
-# recipe to say.
-DEFAULT_MAX_INCREASE = {16: 0.001, 8: 0.01, 4: 0.03, 3: 0.03, 2: 0.03}
-# Nats per token. llama.cpp publishes, on Llama-3-8B, 0.031 for its usual 4-bit format (q4_K_M) and 0.0014 for
-# 8 bits (q8_0), which must not pass for lossless.
-DEFAULT_MAX_MEAN_KL = {16: 0.0005, 8: 0.05, 4: 0.05, 3: 0.05, 2: 0.05}
 
 
 @dataclass(frozen=True)
@@ -40,11 +30,34 @@ def margins(recipe: "Recipe", artifact: Artifact) -> Margins:
 
     A recipe's margins are chosen for what it quantizes. They may tighten those of a lossless export that
     stands beside it, and never widen them: what a rollback returns to has to be the model.
+    Of an import nothing is known before it is looked at: its defaults stand for the tightest ones until then.
     """
+    asked = _asked(recipe)
+    # What somebody else made without quantizing it need not be this model, and a recipe may allow for that.
+    only_narrower = artifact.bits == HALF_BITS and not isinstance(artifact, ImportArtifact)
+
+    def of(name: MarginName, defaults: Mapping[int, float]) -> float:
+        default, own = default_margin(defaults, artifact.bits), asked[name]
+        return default if own is None else min(own, default) if only_narrower else own
+
     return Margins(
-        max_increase=_margin(recipe.gate.perplexity.max_increase, DEFAULT_MAX_INCREASE, artifact.bits),
-        max_mean_kl=_margin(recipe.gate.kl.max_mean, DEFAULT_MAX_MEAN_KL, artifact.bits),
+        max_increase=of("max_increase", DEFAULT_MAX_INCREASE),
+        max_mean_kl=of("max_mean_kl", DEFAULT_MAX_MEAN_KL),
     )
+
+
+def open_defaults(recipe: "Recipe", artifact: Artifact) -> tuple[MarginName, ...]:
+    """Margins that the recipe leaves to a default which hangs on what an import turns out to be."""
+    if not isinstance(artifact, ImportArtifact):
+        return ()
+    return tuple(name for name, own in _asked(recipe).items() if own is None)
+
+
+def _asked(recipe: "Recipe") -> Mapping[MarginName, float | None]:
+    return {
+        "max_increase": recipe.gate.perplexity.max_increase,
+        "max_mean_kl": recipe.gate.kl.max_mean,
+    }
 
 
 def by_bits(defaults: Mapping[int, float]) -> str:
@@ -54,10 +67,3 @@ def by_bits(defaults: Mapping[int, float]) -> str:
         widths = [bits for bits, _ in entries]
         told.append(f"{margin} for {' to '.join(map(str, dict.fromkeys((widths[0], widths[-1]))))} bits")
     return ", ".join(told)
-
-
-def _margin(asked: float | None, defaults: Mapping[int, float], bits: int) -> float:
-    default = defaults[bits]
-    if asked is None:
-        return default
-    return min(asked, default) if bits == HALF_BITS else asked

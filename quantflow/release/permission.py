@@ -27,7 +27,7 @@ def refusal(report: Report, artifact: ArtifactReport, today: date) -> str | None
         return f"its verdict is {artifact.verdict.value}, which nothing waives"
     open_ones = [c for c in missed if waiver_of(c, artifact.digest, report.decisions, today) is None]
     if open_ones:
-        names = ", ".join(sorted({c.name for c in open_ones}))
+        names = ", ".join(sorted({c.label for c in open_ones}))
         return f"its verdict is {artifact.verdict.value}, and no waiver holds for: {names}"
     approval = approval_of(artifact.name, artifact.digest, report.decisions)
     waivers = [waiver_of(c, artifact.digest, report.decisions, today) for c in missed]

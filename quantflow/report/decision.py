@@ -20,7 +20,8 @@ class Decision(BaseModel):
         at: When, ISO 8601, UTC.
         reason: Why, in their words.
         digests: Artifact → digest of the bytes that the decision is about; of no others.
-        criterion: Name of the criterion waived; None for an approval.
+        criterion: Label of the criterion waived, see `CriterionResult.label`: of that one, of no other of its
+            name; None for an approval.
         until: Last day on which a waiver holds; None for an approval.
     """
 
@@ -49,7 +50,7 @@ def waiver_of(
         decision
         for decision in decisions
         if decision.kind == "waiver"
-        and decision.criterion == criterion.name
+        and decision.criterion == criterion.label
         and decision.covers(criterion.artifact, digest)
         and decision.until is not None
         and today <= decision.until

@@ -9,7 +9,7 @@ from quantflow.gate.kl import kl_criterion, kl_p99_criterion, top1_criterion
 from quantflow.gate.statistics import quantile_estimate, ratio_estimate
 from quantflow.gate.verdict import Verdict
 from quantflow.measure.measurement import Samples
-from tests.gate.test_gate import TOKENS, pair
+from tests.gate.test_gate import pair
 
 
 def tailed(share: float, documents: int = 100, height: float = 1.0) -> Samples:
@@ -71,10 +71,14 @@ def test_agreement_is_judged_as_the_share_that_differs(share: float, verdict: Ve
     assert judged.margin == pytest.approx(0.05)
 
 
-def test_agreement_everywhere_still_has_an_upper_bound() -> None:
-    judged = top1_criterion("int4", pair(40)[1], min_agreement=0.99)
-    assert judged.delta == 0 and judged.ci_high == pytest.approx(3 / (40 * TOKENS))
+def test_agreement_everywhere_is_bounded_by_documents_which_are_the_sample() -> None:
+    judged = top1_criterion("int4", pair(40)[1], min_agreement=0.9)
+    assert judged.delta == 0 and judged.ci_high == pytest.approx(3 / 40)
     assert judged.verdict is Verdict.PASS
+    closer = top1_criterion("int4", pair(40)[1], min_agreement=0.95)
+    assert (closer.verdict, closer.needed_clusters) == (Verdict.INCONCLUSIVE, 60)
+    enough = top1_criterion("int4", pair(60)[1], min_agreement=0.95)
+    assert enough.verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

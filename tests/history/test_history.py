@@ -44,7 +44,7 @@ def decision(**changes: object) -> Decision:
         "at": "2026-11-02T08:00:00+00:00",
         "reason": "a pilot with ten users",
         "digests": {"int4-awq": f"{1:064x}"},
-        "criterion": "kl",
+        "criterion": "kl/kl_mean",
         "until": date(2026, 12, 31),
     }
     return Decision.model_validate(parts | changes)

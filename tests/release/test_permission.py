@@ -24,7 +24,7 @@ def test_a_pass_may_be_published() -> None:
 
 
 def test_a_failure_may_not() -> None:
-    assert why(Verdict.PASS, Verdict.FAIL) == "its verdict is fail, and no waiver holds for: kl"
+    assert why(Verdict.PASS, Verdict.FAIL) == "its verdict is fail, and no waiver holds for: kl/kl_mean"
 
 
 def test_a_waiver_needs_an_approval_and_an_approval_a_waiver() -> None:
@@ -58,3 +58,17 @@ def test_nothing_waives_an_error() -> None:
 def test_an_approval_from_before_the_waiver_approves_nothing() -> None:
     given = (decision(at="2026-11-03T08:00:00+00:00"), APPROVAL)
     assert why(Verdict.PASS, Verdict.FAIL, decisions=given) is not None
+
+
+def test_a_waiver_covers_its_slice_and_metric_and_no_other_of_the_name() -> None:
+    found = report(Verdict.PASS, Verdict.FAIL)
+    (missed,) = (c for c in found.criteria if c.verdict is Verdict.FAIL)
+    german = missed.model_copy(update={"slice": "de"})
+    tail = missed.model_copy(update={"metric": "kl_p99"})
+    made = artifact(found.verdict, digest=f"{1:064x}")
+    for other in (german, tail):
+        both = found.model_copy(
+            update={"criteria": (*found.criteria, other), "decisions": (decision(), APPROVAL)}
+        )
+        assert refusal(both, made, TODAY) == f"its verdict is fail, and no waiver holds for: {other.label}"
+    assert (german.label, tail.label) == ("kl/kl_mean[de]", "kl/kl_p99")

@@ -1,5 +1,7 @@
 """Graphs on tasks, on prompts and beside themselves: ONNX Runtime answers what torch answers."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +11,21 @@ from lm_eval.api.instance import Instance
 from quantflow.errors import SourceError
 from quantflow.formats.onnx.base import load_base
 from quantflow.formats.onnx.params import OnnxAssembleParams
+from quantflow.gate.fidelity import MAX_LOGIT_DIFFERENCE, fidelity_criterion
 from quantflow.gate.lossless import find_level
 from quantflow.gate.tasks import pairing_problem
 from quantflow.gate.verdict import Verdict
-from quantflow.measure import generation, onnx, onnx_generation, onnx_noise
+from quantflow.measure import generation, onnx, onnx_fidelity, onnx_generation, onnx_noise
+from quantflow.measure.fidelity import Fidelity, load_fidelity
 from quantflow.measure.generation_record import load_generation
 from quantflow.measure.measurement import load_samples
 from quantflow.measure.noise_floor import load_noise
-from quantflow.measure.onnx_params import OnnxGenerationParams, OnnxMeasureParams, OnnxNoiseParams
+from quantflow.measure.onnx_params import (
+    OnnxFidelityParams,
+    OnnxGenerationParams,
+    OnnxMeasureParams,
+    OnnxNoiseParams,
+)
 from quantflow.measure.params import GenerationParams
 from quantflow.model.config import load_config
 from quantflow.model.decoder import StreamedDecoder
@@ -31,7 +40,7 @@ from quantflow.tasks.params import OnnxTasksParams, TaskSpec
 from quantflow.tasks.record import load_tasks
 from quantflow.tasks.scoring import TorchText
 from tests.formats.onnx.conftest import SESSION, Ground
-from tests.measure.inputs import data_output, evaluation_windows
+from tests.measure.inputs import data_output, evaluation_windows, source_output
 from tests.reporting import RecordingReporter
 from tests.tasks.toys import task_folder, tasks_params
 
@@ -187,3 +196,36 @@ def test_a_logit_that_is_no_number_is_an_error(ground: Ground, monkeypatch: pyte
     monkeypatch.setattr(OnnxModel, "_run", lambda *given: broken)
     with pytest.raises(SourceError, match="not finite"):
         lm.loglikelihood(requests("loglikelihood", ("Good", " morning")))
+
+
+def fidelity_of(ground: Ground, source: Path, output: Path) -> Fidelity:
+    output.mkdir()
+    params = OnnxFidelityParams(session=SESSION, device="cpu", windows=3, tokens=50)
+    inputs = {"source": source, "base": ground.base, "data": ground.data}
+    onnx_fidelity.run(params, inputs, output, RecordingReporter())
+    return load_fidelity(output)
+
+
+def test_the_lossless_graph_is_the_model_to_a_thousandth_of_a_logit(ground: Ground, tmp_path: Path) -> None:
+    found = fidelity_of(ground, ground.source, tmp_path / "fidelity")
+    assert (found.precision, found.split, found.windows, found.tokens) == (
+        "fp32",
+        "evaluation",
+        3,
+        40 + 50 + 12,
+    )
+    assert 0 < found.max_logit_difference < MAX_LOGIT_DIFFERENCE
+    assert found.kl_mean <= found.kl_max < 1e-6
+    judged = fidelity_criterion("w8", found)
+    assert (judged.verdict, judged.margin) == (Verdict.PASS, 1e-3)
+
+
+def test_a_graph_of_another_model_is_an_error_for_every_artifact(ground: Ground, tmp_path: Path) -> None:
+    changed = Path(shutil.copytree(ground.model, tmp_path / "changed"))
+    config = json.loads((changed / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": 20000.0}
+    (changed / "config.json").write_text(json.dumps(config))
+    found = fidelity_of(ground, source_output(tmp_path / "source", changed), tmp_path / "fidelity")
+    judged = fidelity_criterion("w8", found)
+    assert judged.verdict is Verdict.ERROR
+    assert "is not the model in torch" in judged.reason
