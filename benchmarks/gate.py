@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from quantflow.gate.proportions import paired_proportions
-from quantflow.gate.sequential import RESOLVED, level_factor, look_levels, look_sizes
+from quantflow.gate.sequential import RESOLVED, level_factor, look_levels
 from quantflow.gate.statistics import ONE_SIDED_LEVEL, t_quantile, tails_of
 from quantflow.gate.studentized import Clusters
+from quantflow.measure.looks import look_sizes
 
 Floats = NDArray[np.float64]
 

@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri, stdtrit
 
-from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.statistics import ONE_SIDED_LEVEL, RatioEstimate
-
-MOST_LOOKS = 8
-"""More save little: from 4 to 8 looks the sample at no effect shrinks by some hundredths of itself."""
 
 SPENDING_POWER = 2.0
 """α(t) = α·tᵖ (Kim & DeMets 1987, Biometrika 74): between p = 1, much like Pocock's bounds, which stop early
@@ -32,19 +28,6 @@ beyond. Bounds of stricter looks grow from there, which is far enough out to kno
 
 _LOWEST = -8.0  # standard errors; what is below has a probability of 1e-15
 _POINTS = 1201  # of the grid that the density is followed on: levels are then exact to 1e-6
-
-
-def look_sizes(documents: int) -> tuple[int, ...]:
-    """After how many documents to look: in equal steps, none with fewer than a verdict takes.
-
-    Args:
-        documents: All there are.
-
-    Returns:
-        Numbers of documents, ascending, `documents` the last of at most `MOST_LOOKS`.
-    """
-    steps = {math.ceil(documents * look / MOST_LOOKS) for look in range(1, MOST_LOOKS + 1)}
-    return tuple(sorted({max(size, min(MIN_DOCUMENTS, documents)) for size in steps}))
 
 
 def look_levels(fractions: Sequence[float], alpha: float = 1 - ONE_SIDED_LEVEL) -> tuple[float, ...]:

@@ -1,15 +1,31 @@
 """The order in which documents are measured where the evidence is looked at while it comes in."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantflow.data.documents import Document
+from quantflow.data.documents import MIN_DOCUMENTS, Document
 from quantflow.data.windows import Windows, some_windows
-from quantflow.gate.sequential import look_sizes
 from quantflow.measure.batches import Batch, make_batches
+
+MOST_LOOKS = 8
+"""More save little: from 4 to 8 looks the sample at no effect shrinks by some hundredths of itself."""
+
+
+def look_sizes(documents: int) -> tuple[int, ...]:
+    """After how many documents to look: in equal steps, none with fewer than a verdict takes.
+
+    Args:
+        documents: All there are.
+
+    Returns:
+        Numbers of documents, ascending, `documents` the last of at most `MOST_LOOKS`.
+    """
+    steps = {math.ceil(documents * look / MOST_LOOKS) for look in range(1, MOST_LOOKS + 1)}
+    return tuple(sorted({max(size, min(MIN_DOCUMENTS, documents)) for size in steps}))
 
 
 @dataclass(frozen=True)

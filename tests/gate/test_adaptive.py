@@ -7,9 +7,10 @@ import pytest
 
 from benchmarks.gate import look, stopped
 from quantflow.gate.adaptive import Looks, SequentialMargins, all_decided, judge_looks
-from quantflow.gate.sequential import look_levels, look_sizes
+from quantflow.gate.sequential import look_levels
 from quantflow.gate.studentized import Clusters
 from quantflow.gate.verdict import Verdict
+from quantflow.measure.looks import look_sizes
 from quantflow.measure.measurement import Samples
 
 DOCUMENTS, TOKENS = 120, 20

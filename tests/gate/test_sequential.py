@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from quantflow.gate.sequential import MOST_LOOKS, Saving, at_level, look_levels, look_sizes
+from quantflow.gate.sequential import Saving, at_level, look_levels
 from quantflow.gate.statistics import RatioEstimate, t_quantile
+from quantflow.measure.looks import MOST_LOOKS, look_sizes
 
 
 def test_one_look_is_the_fixed_test() -> None:
