@@ -17,12 +17,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from pydantic import JsonValue
 
-HIDDEN, INTERMEDIATE, HEADS, KEY_VALUE_HEADS, HEAD_DIM = 3072, 8192, 24, 8, 128
 LAYERS, VOCABULARY = 28, 128_256
 SHARD_BYTES = 2 << 30
 WINDOW = 64
@@ -35,28 +35,44 @@ SCHEMES = {
 }
 
 
-def write_model(folder: Path, layers: int) -> int:
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a Llama."""
+
+    hidden: int = 3072
+    intermediate: int = 8192
+    heads: int = 24
+    key_value_heads: int = 8
+    head_dim: int = 128
+    vocabulary: int = VOCABULARY
+    tied: bool = True
+
+
+def write_model(folder: Path, layers: int, size: Shape = Shape()) -> int:
     """Write config.json, shards and their index; returns the weights' size in bytes."""
     import torch
 
     from quantflow.model.safetensors_file import TensorSpec, write_safetensors
 
-    query, key_value = HEADS * HEAD_DIM, KEY_VALUE_HEADS * HEAD_DIM
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN)}
+    hidden, intermediate = size.hidden, size.intermediate
+    query, key_value = size.heads * size.head_dim, size.key_value_heads * size.head_dim
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (size.vocabulary, hidden)}
     for index in range(layers):
         block = f"model.layers.{index}"
         shapes |= {
-            f"{block}.self_attn.q_proj.weight": (query, HIDDEN),
-            f"{block}.self_attn.k_proj.weight": (key_value, HIDDEN),
-            f"{block}.self_attn.v_proj.weight": (key_value, HIDDEN),
-            f"{block}.self_attn.o_proj.weight": (HIDDEN, query),
-            f"{block}.mlp.gate_proj.weight": (INTERMEDIATE, HIDDEN),
-            f"{block}.mlp.up_proj.weight": (INTERMEDIATE, HIDDEN),
-            f"{block}.mlp.down_proj.weight": (HIDDEN, INTERMEDIATE),
-            f"{block}.input_layernorm.weight": (HIDDEN,),
-            f"{block}.post_attention_layernorm.weight": (HIDDEN,),
+            f"{block}.self_attn.q_proj.weight": (query, hidden),
+            f"{block}.self_attn.k_proj.weight": (key_value, hidden),
+            f"{block}.self_attn.v_proj.weight": (key_value, hidden),
+            f"{block}.self_attn.o_proj.weight": (hidden, query),
+            f"{block}.mlp.gate_proj.weight": (intermediate, hidden),
+            f"{block}.mlp.up_proj.weight": (intermediate, hidden),
+            f"{block}.mlp.down_proj.weight": (hidden, intermediate),
+            f"{block}.input_layernorm.weight": (hidden,),
+            f"{block}.post_attention_layernorm.weight": (hidden,),
         }
-    shapes["model.norm.weight"] = (HIDDEN,)
+    shapes["model.norm.weight"] = (hidden,)
+    if not size.tied:
+        shapes["lm_head.weight"] = (size.vocabulary, hidden)
     pool = (torch.randn(POOL, generator=torch.Generator().manual_seed(0)) * WEIGHT_STD).half()
     place = np.random.default_rng(0)
 
@@ -80,7 +96,7 @@ def write_model(folder: Path, layers: int) -> int:
         shard = f"model-{number:05d}-of-{len(cuts):05d}.safetensors"
         write_safetensors(folder / shard, specs, pieces(specs), {"format": "pt"})
         weight_map |= dict.fromkeys((spec.name for spec in specs), shard)
-    _write_index(folder, weight_map, layers)
+    _write_index(folder, weight_map, layers, size)
     return sum(spec.bytes for specs in cuts for spec in specs)
 
 
@@ -94,25 +110,27 @@ def shallower(model: Path, folder: Path, layers: int) -> None:
     }
     for shard in set(left.values()):
         (folder / shard).symlink_to(model / shard)
-    _write_index(folder, left, layers)
+    _write_index(folder, left, layers, Shape())
 
 
-def _write_index(folder: Path, weight_map: dict[str, str], layers: int) -> None:
+def _write_index(folder: Path, weight_map: dict[str, str], layers: int, size: Shape) -> None:
     from transformers import LlamaConfig
 
     LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        intermediate_size=INTERMEDIATE,
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        intermediate_size=size.intermediate,
         num_hidden_layers=layers,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KEY_VALUE_HEADS,
-        head_dim=HEAD_DIM,
-        tie_word_embeddings=True,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.key_value_heads,
+        head_dim=size.head_dim,
+        tie_word_embeddings=size.tied,
         architectures=["LlamaForCausalLM"],
         dtype="float16",
     ).save_pretrained(folder)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": weight_map})
+    )
 
 
 class Quiet:

@@ -54,22 +54,23 @@ def scan(work: Path, tokens: int) -> dict[str, float]:
     """Scan; returns forwards and this process's peak of resident memory, bytes."""
     from quantflow.quantize.params import Scheme
     from quantflow.sensitivity import scan as stage
-    from quantflow.sensitivity.params import ChoiceParams, ScanParams
+    from quantflow.sensitivity import settle_stage
+    from quantflow.sensitivity.params import ChoiceParams, ScanParams, SettleParams
     from quantflow.sensitivity.record import load_scan
 
     scheme = Scheme.model_validate(SCHEME)
-    params = ScanParams(
-        precisions=(scheme,),
-        tokens=tokens,
-        choices=(ChoiceParams(precisions=(scheme.id,), policy="top_k", top_k=WORST),),
-        device="cpu",
-        batch_tokens=2048,
-    )
-    output, progress = work / "scan", work / "scan-progress"
-    output.mkdir()
-    progress.mkdir()
-    stage.run(params, {name: work / name for name in ("source", "data", "codes")}, output, Quiet(progress))
-    record = load_scan(output)
+    params = ScanParams(precisions=(scheme,), tokens=tokens, device="cpu", batch_tokens=2048)
+    choice = ChoiceParams(precisions=(scheme.id,), policy="top_k", top_k=WORST)
+    inputs = {name: work / name for name in ("source", "data", "codes", "scan")}
+    outputs = [work / "scan", work / "settle"]
+    for output in outputs:
+        output.mkdir()
+        output.with_suffix(".progress").mkdir()
+    estimated, settled = outputs
+    stage.run(params, inputs, estimated, Quiet(estimated.with_suffix(".progress")))
+    settling = SettleParams(scan=params, choices=(choice,))
+    settle_stage.run(settling, inputs, settled, Quiet(settled.with_suffix(".progress")))
+    record = load_scan(settled)
     status = Path("/proc/self/status").read_text()
     peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
     exact = sum(score.method == "exact" for score in record.scores)

@@ -38,7 +38,7 @@ def run(path: Path) -> Any:
 def test_a_run_spares_what_takes_away_most_and_every_loader_is_told(tiny_llama: Path, tmp_path: Path) -> None:
     path = recipe(tmp_path, tiny_llama, AWQ, "{max_spared: 0.12, force: [model.layers.2.o]}")
     planned = {stage.name: stage for stage in make_plan(quantflow.load_recipe(path), folder=tmp_path).stages}
-    for name in ("baseline-selection", "scan", "assign:int4"):
+    for name in ("baseline-selection", "scan", "settle", "assign:int4"):
         assert planned[name].unknown == ""
         assert planned[name].disk
     result = run(path)

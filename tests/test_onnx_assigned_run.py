@@ -31,6 +31,8 @@ def test_round_0_is_int8_as_it_comes_and_later_ones_go_on_from_the_remedied_valu
     assert stages["assign:int8"].inputs["codes"] == "quantize"
     assert stages["search:int8"].inputs["codes"] == "remedy:int8"
     assert stages["scan:int8"].inputs["codes"] == "remedy:int8"
+    assert stages["settle:int8"].inputs["codes"] == "remedy:int8"
+    assert stages["search:int8"].inputs["scan"] == "settle:int8"
     assert stages["search:int8"].inputs["baseline"] == "baseline-selection:onnx"
     assert stages["assemble:int8"].inputs["assignment"] == "search:int8"
     assert stages["search:int8"].params.remedied  # type: ignore[attr-defined]

@@ -104,7 +104,7 @@ def differences(baseline: Path, artifact: Path) -> dict[str, str]:
 def _bare_graph(folder: Path) -> Mapping[str, Mapping[str, Any]] | None:
     """What settings of ONNX Runtime GenAI say beside a graph that has no config.json; None for others.
 
-    They say less than a config: what they leave out (rotary bases, windows) is in the graph, which KL sees.
+    They say less than a config: what they leave out (rotary bases, windows) is in the graph, as KL sees.
     A BOS or padding that the model does not have is made up by the builder.
     """
     model = {} if (folder / "config.json").is_file() else _read(folder / GENAI_CONFIG).get("model")

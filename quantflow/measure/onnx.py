@@ -79,9 +79,11 @@ def artifact(params: OnnxMeasureParams, inputs: Mapping[str, Path], output: Path
     looked = reporter.progress_folder / "census"
     shutil.rmtree(looked, ignore_errors=True)
     looked.mkdir(parents=True)
-    model = OnnxModel(folder, params.session, looked / OPTIMISED)
-    census = take_census(looked / OPTIMISED, expectation, model.provider)
-    shutil.rmtree(looked)
+    try:
+        model = OnnxModel(folder, params.session, looked / OPTIMISED)
+        census = take_census(looked / OPTIMISED, expectation, model.provider)
+    finally:
+        shutil.rmtree(looked)  # as large as the model: not to lie there when the disk was too small for it
     if census.fallen_back:
         units = census.fallen_back
         reporter.event(

@@ -8,7 +8,7 @@ from quantflow.measure.params import BaselineParams
 from quantflow.pipeline.deadline import parse_duration
 from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.machine import Machine
-from quantflow.pipeline.scan_stage import SCAN
+from quantflow.pipeline.scan_stage import SCAN, scores_stage
 from quantflow.pipeline.stage import Stage
 from quantflow.recipe.artifacts import Artifact, QuantizedArtifact
 from quantflow.recipe.onnx import OnnxArtifact
@@ -74,7 +74,7 @@ def assigning_stages(recipe: Recipe, artifact: QuantizedArtifact, machine: Machi
         "source": "source",
         "data": "data",
         "codes": "quantize",
-        "scan": SCAN,
+        SCAN: scores_stage(recipe),
         "baseline": SELECTION_BASELINE,
     }
     return choosing_stages(recipe, artifact, choosing, inputs)

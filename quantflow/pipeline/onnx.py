@@ -17,7 +17,7 @@ from quantflow.pipeline.importing import import_stage, runs_as_graph
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.noise import GRAPH_NOISE, graph_noise_stage
 from quantflow.pipeline.onnx_runtime import BASE, BUILDERS, asked_in_onnx, graph_params, installed
-from quantflow.pipeline.scan_stage import graph_scan
+from quantflow.pipeline.scan_stage import SCAN, graph_scan_stages
 from quantflow.pipeline.stage import Stage
 from quantflow.quantize.params import RemedyParams, Scheme, int8_scheme
 from quantflow.recipe.artifacts import ImportArtifact
@@ -232,9 +232,11 @@ def _choosing_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -
     if scheme is None or assigning(recipe, artifact) is None:
         return ()
     remedied = f"remedy:{artifact.name}" if artifact.remedy else None
-    scan = graph_scan(recipe, artifact, scheme, remedied or "quantize", machine)
+    assemble, values = _assemble_params(recipe, artifact, machine), remedied or "quantize"
+    made_of = {"codes": values, "base": BASE}
+    scan = graph_scan_stages(recipe, artifact, scheme, assemble, made_of, machine)
     choosing = Choosing(
-        assemble=_assemble_params(recipe, artifact, machine),
+        assemble=assemble,
         graph=graph_params(recipe, machine),
         force=forces(recipe),
         ladder=ladder_of(scheme),
@@ -246,10 +248,10 @@ def _choosing_stages(recipe: Recipe, artifact: OnnxArtifact, machine: Machine) -
         "base": BASE,
         "data": "data",
         "codes": "quantize",
-        "scan": scan.name,
+        SCAN: scan[-1].name,
         "baseline": SELECTION_BASELINE,
     }
-    return (scan, *choosing_stages(recipe, artifact, choosing, inputs, remedied))
+    return (*scan, *choosing_stages(recipe, artifact, choosing, inputs, remedied))
 
 
 def onnx_codes(artifact: OnnxArtifact) -> Scheme | None:

@@ -12,7 +12,7 @@ from quantflow.pipeline.graph import build_graph
 from quantflow.pipeline.machine import Machine, find_machine
 from quantflow.pipeline.run import check_unchanged, placed
 from quantflow.pipeline.runner import run_stages, stage_keys
-from quantflow.pipeline.scan_stage import SCAN, scan_stage
+from quantflow.pipeline.scan_stage import SCAN, SETTLE, scan_stages
 from quantflow.pipeline.stage import Stage
 from quantflow.pipeline.storage import explained_storage
 from quantflow.pipeline.store import WORKSPACE, Store, prepare_workspace
@@ -89,7 +89,9 @@ def scan_recipe(
                 raise outcome.error
     except RecipeError as error:
         raise placed(error, recipe) from error
-    stored = [outcome.stored for outcome in outcomes if outcome.stage.kind == SCAN]
+    # What settles the scores of a scan, if anything does, comes right after it.
+    kind = SETTLE if any(outcome.stage.kind == SETTLE for outcome in outcomes) else SCAN
+    stored = [outcome.stored for outcome in outcomes if outcome.stage.kind == kind]
     return ScanResult(
         records=tuple(load_scan(found.folder) for found in stored if found is not None),
         events=tuple(event for outcome in outcomes for event in outcome.events),
@@ -98,16 +100,16 @@ def scan_recipe(
 
 def _scans(recipe: Recipe, machine: Machine, graph: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """The scans of a run of the recipe; of one that asks for none the one that it would have."""
-    scans = tuple(stage for stage in graph if stage.kind == SCAN)
-    own = scan_stage(recipe, machine)
-    if not scans and own is None:
+    scans = tuple(stage for stage in graph if stage.kind in (SCAN, SETTLE))
+    own = scan_stages(recipe, machine)
+    if not scans and not own:
         raise RecipeError(
             "it quantizes nothing, so there is nothing to scan",
             where="artifacts",
             hint="Ask for an artifact of a quantized format, such as `format: awq`; ONNX artifacts in INT8 "
             "are scanned where the recipe has a section `sensitivity`.",
         )
-    return scans or tuple(stage for stage in (own,) if stage is not None)
+    return scans or own
 
 
 def _leading_to(scans: tuple[Stage, ...], graph: tuple[Stage, ...]) -> tuple[Stage, ...]:
@@ -116,4 +118,5 @@ def _leading_to(scans: tuple[Stage, ...], graph: tuple[Stage, ...]) -> tuple[Sta
     for stage in reversed(graph):
         if stage.name in needed:
             needed |= set(stage.inputs.values())
-    return (*(stage for stage in graph if stage.name in needed and stage.kind != SCAN), *scans)
+    asked = {stage.name for stage in scans}
+    return (*(stage for stage in graph if stage.name in needed - asked), *scans)

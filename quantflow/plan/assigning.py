@@ -2,6 +2,7 @@
 
 from quantflow.formats.onnx.params import OnnxAssembleParams
 from quantflow.measure.params import MeasureParams
+from quantflow.plan import onnx
 from quantflow.plan.files import artifact_bytes, assemble_cost
 from quantflow.plan.measuring import measure_cost, on_selection
 from quantflow.plan.shape import ModelShape
@@ -22,11 +23,15 @@ def search_cost(params: SearchParams, shape: ModelShape, text: TextSize) -> Cost
 
 def _candidates(choosing: Choosing, shape: ModelShape, text: TextSize, count: int) -> Cost:
     if isinstance(choosing.assemble, OnnxAssembleParams):
-        return Cost(unknown="what trying graphs in ONNX Runtime takes has not been counted")
-    measuring = MeasureParams(device=choosing.device, batch_tokens=choosing.batch_tokens)
-    written = assemble_cost(choosing.assemble, shape)
-    measured = measure_cost(measuring, shape, on_selection(text))
-    size = artifact_bytes(choosing.assemble, shape)
+        assert choosing.graph is not None
+        written = onnx.assemble_cost(choosing.assemble, shape)
+        measured = onnx.measure_cost(choosing.graph, shape, on_selection(text))
+        size = written.disk_bytes or 0
+    else:
+        measuring = MeasureParams(device=choosing.device, batch_tokens=choosing.batch_tokens)
+        written = assemble_cost(choosing.assemble, shape)
+        measured = measure_cost(measuring, shape, on_selection(text))
+        size = artifact_bytes(choosing.assemble, shape)
     work = (written.work or Work()) + (measured.work or Work())
     return Cost(
         work.times(count),

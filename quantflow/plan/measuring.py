@@ -57,14 +57,18 @@ def measure_cost(params: MeasureParams, shape: ModelShape, text: TextSize) -> Co
 
 def noise_cost(params: NoiseParams, shape: ModelShape, text: TextSize) -> Cost:
     """Some windows of the lossless model once more, each by itself, beside what the baseline gave."""
-    share = min(1.0, params.windows / max(1, text.evaluation_windows))
-    some = replace(
+    return _beside(params, shape, some_windows(params.windows, text), Work())
+
+
+def some_windows(windows: int, text: TextSize) -> TextSize:
+    """What is measured where so many evaluation windows are measured on at most."""
+    share = min(1.0, windows / max(1, text.evaluation_windows))
+    return replace(
         text,
-        evaluation_windows=min(params.windows, text.evaluation_windows),
+        evaluation_windows=min(windows, text.evaluation_windows),
         evaluation_tokens=round(share * text.evaluation_tokens),
         positions=round(share * text.positions),
     )
-    return _beside(params, shape, some, Work())
 
 
 def yardstick_cost(params: YardstickParams, shape: ModelShape, text: TextSize) -> Cost:

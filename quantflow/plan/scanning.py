@@ -1,4 +1,6 @@
-"""What a scan takes: Fisher's pass on calibration and selection text, and exact scores of units."""
+"""What a scan takes, Fisher's pass on calibration and selection text, and what exact scores of units do."""
+
+from dataclasses import replace
 
 from quantflow.measure.batches import LOGITS_BYTES
 from quantflow.plan.forward import (
@@ -17,7 +19,7 @@ from quantflow.plan.quantizing import code_bytes
 from quantflow.plan.shape import ModelShape
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost, Work, amounts
-from quantflow.sensitivity.params import ScanParams
+from quantflow.sensitivity.params import ScanParams, SettleParams
 from quantflow.sensitivity.sizes import AUTO_SHARE, LEAST_EXACT, SCAN_LENGTH, STREAM_BYTES
 
 # A block's outputs again and its gradients, beside the forward that the states before it came from.
@@ -29,28 +31,18 @@ SCORE_BYTES = 700
 
 
 def scan_cost(params: ScanParams, shape: ModelShape, text: TextSize) -> Cost:
-    """The passes that its method makes; of `auto` the most that it may spend."""
-    length = min(SCAN_LENGTH, text.calibration_length)
-    tokens = min(params.tokens, text.calibration_windows * length)
+    """The passes that its method makes."""
+    tokens, length = _text(params, text)
     held_out = round(PADDING * min(params.tokens, text.selection_tokens))
     candidates = params.candidates
     units = candidates * len(shape.units) * shape.blocks
-    once = _blocks(params, shape, tokens, length)
-    estimating = _estimating(params, shape, tokens, length)
-    # A stream begins at its unit's block: half of the model's, on average.
-    share = (shape.blocks + 1) / (2 * shape.blocks)
-    unit = once.times(share) + _logits(shape, tokens)
     work = _estimating(params, shape, held_out, length)
     if params.method == "exact":
-        work += once + unit.times(units)
-    elif params.method == "auto":
-        # Of its part of what all would take, the estimates have taken theirs.
-        within = AUTO_SHARE * units - _passes(params) / share
-        work += estimating + unit.times(max(LEAST_EXACT, within))
+        work += _swapping(params, shape, text, units)
     else:
-        work += estimating
+        work += _estimating(params, shape, tokens, length)
     states = hidden_bytes(shape, max(tokens, held_out))
-    streams = min(STREAM_BYTES, units * states) if params.method in ("exact", "auto") else 0
+    streams = min(STREAM_BYTES, units * states) if params.method == "exact" else 0
     running = block_bytes(shape) + KEPT_FOR_GRADIENTS * activation_bytes(shape, length, params.batch_tokens)
     largest = max(outputs * inputs for outputs, inputs in shape.linears.values())
     swapping = largest * FLOAT + streams
@@ -67,6 +59,40 @@ def scan_cost(params: ScanParams, shape: ModelShape, text: TextSize) -> Cost:
         disk_bytes=written,
         scratch_bytes=(shape.blocks + 1) * hidden_bytes(shape, tokens + held_out) + streams,
     )
+
+
+def settle_cost(params: SettleParams, shape: ModelShape, text: TextSize) -> Cost:
+    """The most that exact scores may take of units whose place decides; few recipes need all of it."""
+    scan = params.scan
+    units = scan.candidates * len(shape.units) * shape.blocks
+    # Of its part of what all would take, the estimates have taken theirs.
+    exact = max(LEAST_EXACT, AUTO_SHARE * units - _passes(scan) / _share(shape))
+    swapped = scan_cost(scan.model_copy(update={"method": "exact"}), shape, text)
+    states = hidden_bytes(shape, _text(scan, text)[0])
+    written = SCORE_BYTES * units
+    return replace(
+        swapped,
+        work=_swapping(scan, shape, text, exact) + amounts(writing=written),
+        scratch_bytes=(shape.blocks + 1) * states + min(STREAM_BYTES, round(exact) * states),
+    )
+
+
+def _text(params: ScanParams, text: TextSize) -> tuple[int, int]:
+    """Tokens of the scan, and of its windows."""
+    length = min(SCAN_LENGTH, text.calibration_length)
+    return min(params.tokens, text.calibration_windows * length), length
+
+
+def _share(shape: ModelShape) -> float:
+    """Of the blocks, those that a stream passes: it begins at its unit's, half of the model's on average."""
+    return (shape.blocks + 1) / (2 * shape.blocks)
+
+
+def _swapping(params: ScanParams, shape: ModelShape, text: TextSize, units: float) -> Work:
+    """A lossless forward, and so many units swapped by themselves."""
+    tokens, length = _text(params, text)
+    once = _blocks(params, shape, tokens, length)
+    return once + (once.times(_share(shape)) + _logits(shape, tokens)).times(units)
 
 
 def _blocks(params: ScanParams, shape: ModelShape, tokens: int, length: int) -> Work:

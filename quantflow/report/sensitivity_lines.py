@@ -9,18 +9,22 @@ from quantflow.sensitivity.record import ScanRecord
 def assignment_line(assignment: AssignmentRecord, words: Wording) -> str:
     """How many units were spared by which policy, and what the whole measured."""
     mix, number = assignment.mix, len(assignment.spared)
-    sentences = [
-        words.counted(
-            "sensitivity.assigned",
-            number,
-            count(number),
-            all=count(len(assignment.decisions)),
-            share=percent(mix.spared),
-            policy=words(f"sensitivity.policy_{assignment.policy}"),
-            kl=nats(mix.kl),
-            plain=nats(assignment.plain.kl),
-        )
-    ]
+    kl, plain = nats(mix.kl), nats(assignment.plain.kl)
+    if assignment.remedied:
+        sentences = [words("sensitivity.remedied", kl=kl, plain=plain)]
+    else:
+        sentences = [
+            words.counted(
+                "sensitivity.assigned",
+                number,
+                count(number),
+                all=count(len(assignment.decisions)),
+                share=percent(mix.spared),
+                policy=words(f"sensitivity.policy_{assignment.policy}"),
+                kl=kl,
+                plain=plain,
+            )
+        ]
     if mix.additivity_ratio is not None:
         sentences.append(words("sensitivity.additivity", ratio=f"{mix.additivity_ratio:.3g}"))
     if assignment.rolled_back is not None:

@@ -83,7 +83,9 @@ def _line(name: str, record: AssignmentRecord) -> str:
     """What the assignment came to, in one line."""
     mix, plain = record.mix, record.plain
     if not record.spared:
-        what = f"{name}: nothing is spared; KL on the selection documents is {_kl(plain.kl)}"
+        what = f"{name}: nothing is spared; KL on the selection documents is {_kl(mix.kl)}"
+        if record.remedied:
+            what += f", {_kl(plain.kl)} without remedies"
     else:
         what = (
             f"{name}: {len(record.spared)} of {len(record.decisions)} units spared ({100 * mix.spared:.1f} % "

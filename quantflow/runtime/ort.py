@@ -1,5 +1,6 @@
 """ONNX Runtime: a graph with a key-value cache, asked for logits, in this process."""
 
+import errno
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 
 from quantflow.errors import ArtifactError, RuntimeUnavailableError
 from quantflow.formats.onnx.graph_file import GraphFile
+from quantflow.formats.onnx.graph_interface import SHARED_CACHE
+from quantflow.formats.onnx.maker import FULL
 from quantflow.formats.onnx.params import GENAI_CONFIG, GRAPH_FILE, SessionOptions
+from quantflow.runtime.ort_sizes import LOGITS_BYTES, MOST_CHUNK
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _LEVELS = {
@@ -22,10 +26,6 @@ _LEVELS = {
 }
 _ERRORS_ONLY = 3  # its warnings about constants that it could not fold are no news
 _WIDTH = 500
-LOGITS_BYTES = 256 << 20
-"""Most bytes of float32 logits of one call: products of fewer tokens at a time would be slower."""
-MOST_CHUNK = 2048
-"""Most tokens of one call, whatever the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class OnnxModel:
     """
 
     def __init__(self, folder: Path, options: SessionOptions, optimised: Path | None = None) -> None:
-        GraphFile(folder / GRAPH_FILE)  # says what is damaged in plainer words
+        graph = GraphFile(folder / GRAPH_FILE)  # says what is damaged in plainer words
         self.folder = folder
         self._session = _session(folder / GRAPH_FILE, options, optimised)
         self.provider = self._session.get_providers()[0]
@@ -82,6 +82,7 @@ class OnnxModel:
                 "is no decoder with a key-value cache and logits", where=str(folder / GRAPH_FILE)
             )
         self._dtype = np.float16 if "float16" in inputs[self._cache[0].name].type else np.float32
+        self._shares_cache = _shares_cache(graph, self._cache)
         self.vocab_size = int(outputs["logits"].shape[-1])
 
     @property
@@ -96,7 +97,8 @@ class OnnxModel:
 
     def start(self, tokens: int) -> "Sequel":
         """Begin a text of so many tokens at most."""
-        empty = [np.zeros((1, c.shape[0], tokens, c.shape[1]), dtype=self._dtype) for c in self._cache]
+        room = tokens if self._shares_cache else 0
+        empty = [np.zeros((1, c.shape[0], room, c.shape[1]), dtype=self._dtype) for c in self._cache]
         return Sequel(self, [onnxruntime.OrtValue.ortvalue_from_numpy(part, self._device) for part in empty])
 
     def _run(self, ids: NDArray[np.int64], past: int, cache: list[Any]) -> NDArray[np.float32]:
@@ -108,17 +110,29 @@ class OnnxModel:
             binding.bind_cpu_input("position_ids", np.arange(past, total, dtype=np.int64).reshape(1, -1))
         binding.bind_output("logits", "cpu")
         for part, value in zip(self._cache, cache, strict=True):
-            # What is new is written into the room behind what is there: nothing is copied.
             binding.bind_ortvalue_input(part.name, value)
-            binding.bind_ortvalue_output(part.output, value)
+            if self._shares_cache:
+                # What is new is written into the room behind what is there: nothing is copied.
+                binding.bind_ortvalue_output(part.output, value)
+            else:
+                binding.bind_output(part.output, self._device)
         try:
             self._session.run_with_iobinding(binding)
         except Exception as cause:  # its own classes have no common base
             raise ArtifactError(
                 f"ONNX Runtime cannot run it: {_one_line(cause)}", where=str(self.folder / GRAPH_FILE)
             ) from cause
-        logits: NDArray[np.float32] = binding.get_outputs()[0].numpy()[0].astype(np.float32, copy=False)
+        first, *present = binding.get_outputs()
+        if not self._shares_cache:
+            cache[:] = present
+        logits: NDArray[np.float32] = first.numpy()[0].astype(np.float32, copy=False)
         return logits
+
+    def _cut(self, cache: list[Any], tokens: int) -> None:
+        """Leave so many tokens in a cache that grows; in one that is shared what follows is written over."""
+        if not self._shares_cache:
+            cut = [np.ascontiguousarray(value.numpy()[:, :, :tokens]) for value in cache]
+            cache[:] = [onnxruntime.OrtValue.ortvalue_from_numpy(part, self._device) for part in cut]
 
 
 class Sequel:
@@ -148,6 +162,7 @@ class Sequel:
     def back_to(self, tokens: int) -> None:
         """Forget all but the first so many tokens."""
         self._past = tokens
+        self._model._cut(self._cache, tokens)
 
     def pieces(
         self, ids: NDArray[np.int64], at_once: int | None = None
@@ -211,6 +226,8 @@ def _session(path: Path, options: SessionOptions, optimised: Path | None) -> Any
     try:
         return onnxruntime.InferenceSession(str(path), settings, providers=[wanted])
     except Exception as cause:  # its own classes have no common base
+        if optimised is not None and any(words in str(cause) for words in FULL):
+            raise OSError(errno.ENOSPC, FULL[0], str(optimised)) from cause
         raise ArtifactError(f"ONNX Runtime cannot load it: {_one_line(cause)}", where=str(path)) from cause
 
 
@@ -223,6 +240,15 @@ def _cache_inputs(
             size = given.shape[3] if isinstance(given.shape[3], int) else head_size
             if size is not None:
                 yield CacheInput(name, made, (int(given.shape[1]), size))
+
+
+def _shares_cache(graph: GraphFile, cache: tuple[CacheInput, ...]) -> bool:
+    """Whether a graph writes what is new behind what came before, in one piece of memory.
+
+    GroupQueryAttention does; other graphs concatenate both, and give back a longer cache.
+    """
+    makers = {output: node.op_type for node in graph.model.graph.node for output in node.output}
+    return all(makers.get(part.output) == SHARED_CACHE for part in cache)
 
 
 def _head_size(folder: Path) -> int | None:

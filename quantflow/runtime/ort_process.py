@@ -1,4 +1,4 @@
-"""A graph in a process of ONNX Runtime's own, asked over a pipe: for speed and memory."""
+"""A graph in a process of ONNX Runtime's own, asked over a pipe: its speed and memory are its own."""
 
 import os
 import sys
@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from quantflow.errors import ArtifactError
 from quantflow.formats.onnx.params import SessionOptions
@@ -58,6 +61,19 @@ class GraphProcess:
             self._worker, {"do": "time", "prompts": [list(prompt)], "tokens": tokens}, self._folder
         )
         return Timing(tuple(answer["first"]), tuple(answer["last"]), tokens)
+
+    def logits(self, pieces: Sequence[Sequence[int]], file: Path) -> NDArray[np.float32]:
+        """Logits of a text, `[tokens, vocab]`.
+
+        Args:
+            pieces: Its token ids, cut where they go through the graph one after the other.
+            file: A file that they may pass through, ending in `.npy`.
+        """
+        given = {"do": "logits", "pieces": [list(piece) for piece in pieces], "file": str(file)}
+        asked(self._worker, given, self._folder)
+        logits: NDArray[np.float32] = np.load(file)
+        file.unlink()
+        return logits
 
     def memory(self) -> MemoryUse:
         """What it takes now and took at most."""

@@ -33,6 +33,12 @@ class Server:
             "chunk": self.model.chunk,
         }
 
+    def logits(self, pieces: list[list[int]], file: str) -> None:
+        """Write the logits of a text that comes in pieces, `[tokens, vocab]`, as a .npy file."""
+        assert self.model is not None
+        sequel = self.model.start(sum(len(piece) for piece in pieces))
+        np.save(file, np.concatenate([sequel.logits(np.asarray(piece, dtype=np.int64)) for piece in pieces]))
+
     def time(self, prompts: list[list[int]], tokens: int) -> dict[str, Any]:
         """Answer a prompt, exactly `tokens` tokens; seconds since it came.
 

@@ -137,7 +137,7 @@ def answer(server: Any, request: dict[str, Any]) -> dict[str, Any]:
     try:
         if name == "memory":
             return {"ok": memory()}
-        if name not in ("load", "score", "generate", "time"):
+        if name not in ("load", "score", "generate", "logits", "time"):
             return {"error": "ValueError", "message": f"no such request: {name}"}
         return {"ok": getattr(server, name)(**request)}
     except Exception as error:  # told to whoever asked; the trace goes to the log

@@ -160,8 +160,8 @@ class AssignmentRecord(_Record):
         ladder: Precisions that a unit may have, the artifact's own first.
         decisions: Of every unit that the artifact could quantize, in the order of the model.
         frontier: From nothing spared on.
-        plain: The artifact with nothing spared.
-        mix: The artifact as decided, as measured; `plain` where nothing is spared.
+        plain: The artifact with nothing spared; of a search for W8A8, INT8 as it comes, without remedies.
+        mix: The artifact as decided, as measured; `plain` where nothing is spared or remedied.
         next: What one more unit would buy; None where none takes anything away.
         rolled_back: What was decided at first and measured worse than nothing spared; None where none was.
         rounds: Of a search; empty without one.
@@ -185,6 +185,11 @@ class AssignmentRecord(_Record):
     def spared(self) -> tuple[Decision, ...]:
         """The units that are not in the artifact's own precision."""
         return tuple(decision for decision in self.decisions if decision.spared)
+
+    @property
+    def remedied(self) -> bool:
+        """Whether it differs from `plain`, INT8 as it comes, by remedies alone."""
+        return not self.spared and self.mix != self.plain
 
 
 def save_assignment(output: Path, record: AssignmentRecord) -> None:

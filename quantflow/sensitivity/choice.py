@@ -18,20 +18,23 @@ from quantflow.sensitivity.params import ChoiceParams
 from quantflow.sensitivity.settle import Choose, Scores
 
 
-def choice_by(params: ChoiceParams, units: Sequence[UnitLadder]) -> Choose:
+def choice_by(params: ChoiceParams, units: Sequence[UnitLadder], other_bytes: int = 0) -> Choose:
     """The assignment of an artifact as a function of the scores.
 
     Args:
         params: How it chooses.
         units: Its units, with whatever scores.
+        other_bytes: Of its tensors beside the units' weights, which `max_bytes` counts as well.
     """
     weights = sum(unit.weights for unit in units)
+    allowed = [
+        *([] if params.effective_bits is None else [int(params.effective_bits * weights / 8)]),
+        *([] if params.max_bytes is None else [params.max_bytes - other_bytes]),
+    ]
     limits = Limits(
         spared=None if params.max_spared is None else spared_limit(weights, params.max_spared),
         # Fewer than can be had are refused by the stage that assigns; here they decide nothing.
-        bytes=None
-        if params.effective_bits is None
-        else max(int(params.effective_bits * weights / 8), total_bytes(units, nothing_spared(units))),
+        bytes=max(min(allowed), total_bytes(units, nothing_spared(units))) if allowed else None,
     )
 
     def choose(scores: Scores) -> Choice:

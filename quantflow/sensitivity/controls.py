@@ -25,33 +25,43 @@ def found_controls(scored: Scored, scores: Sequence[UnitScore], text: ScanText) 
         scores: The scores that came of it.
         text: The text that was scanned.
     """
-    by_precision: dict[str, list[UnitScore]] = {}
-    for score in scores:
-        by_precision.setdefault(score.precision, []).append(score)
     nothing = scored.measured.sums.get(NOTHING)
+    halves, selection = correlations(scores)
     return ScanControls(
         nothing_swapped_kl=0.0 if nothing is None else text.mean(abs(nothing)),
         no_op_swaps=tuple(sorted(f"{unit} @ {precision}" for unit, precision in scored.measured.no_ops)),
-        halves_rank_correlation={p: halves_correlation(own) for p, own in by_precision.items()},
-        selection_rank_correlation={p: selection_correlation(own) for p, own in by_precision.items()},
+        halves_rank_correlation=halves,
+        selection_rank_correlation=selection,
         default_rank_correlation={
             p: rank_correlation([s.kl for s in own], [scored.default[s.unit, p].kl for s in own])
-            for p, own in by_precision.items()
+            for p, own in _by_precision(scores).items()
             if scored.default
         },
     )
 
 
+def correlations(
+    scores: Sequence[UnitScore],
+) -> tuple[dict[str, float | None], dict[str, float | None]]:
+    """Rank correlation by precision: of both halves of the text, and of calibration with selection text."""
+    by_precision = _by_precision(scores)
+    return (
+        {p: halves_correlation(own) for p, own in by_precision.items()},
+        {p: selection_correlation(own) for p, own in by_precision.items()},
+    )
+
+
+def _by_precision(scores: Sequence[UnitScore]) -> dict[str, list[UnitScore]]:
+    found: dict[str, list[UnitScore]] = {}
+    for score in scores:
+        found.setdefault(score.precision, []).append(score)
+    return found
+
+
 def report_controls(record: ScanRecord, reporter: Reporter) -> None:
     """Raise an event for whatever keeps a reader from taking the scores as they are."""
     controls = record.controls
-    if controls.nothing_swapped_kl > LARGEST_NOTHING:
-        reporter.event(
-            "scan-control-not-zero",
-            f"Where nothing was swapped the scan found a KL of {controls.nothing_swapped_kl:.2g} nats: this "
-            "device does not repeat its arithmetic, and scores of that size mean nothing.",
-            kl=controls.nothing_swapped_kl,
-        )
+    _report_nothing(controls.nothing_swapped_kl, reporter)
     if controls.no_op_swaps:
         reporter.event(
             "swaps-without-effect",
@@ -83,10 +93,31 @@ def report_controls(record: ScanRecord, reporter: Reporter) -> None:
             "There are fewer than two selection windows to confirm the scan on: its scores are of "
             "calibration text alone.",
         )
+
+
+def report_settling(record: ScanRecord, nothing_swapped_kl: float, reporter: Reporter) -> None:
+    """Raise an event for what settling adds to what the scan has said.
+
+    Args:
+        record: The settled scores.
+        nothing_swapped_kl: What was found where nothing was swapped beside the units, nats per token.
+        reporter: Is told.
+    """
+    _report_nothing(nothing_swapped_kl, reporter)
     if record.settled is False:
         reporter.event(
             "scan-not-settled",
             f"After {record.forwards:.1f} forwards the choice of units still hangs on estimates, of units "
             "whose exact scores could turn it; `sensitivity.method: exact` scores every one exactly.",
             forwards=record.forwards,
+        )
+
+
+def _report_nothing(kl: float, reporter: Reporter) -> None:
+    if kl > LARGEST_NOTHING:
+        reporter.event(
+            "scan-control-not-zero",
+            f"Where nothing was swapped the scan found a KL of {kl:.2g} nats: this device does not repeat "
+            "its arithmetic, and scores of that size mean nothing.",
+            kl=kl,
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from quantflow.data.windows import Windows
 from quantflow.formats.assembly import ARTIFACT_FOLDER, Assembly, load_assembly
@@ -20,6 +20,9 @@ from quantflow.pipeline.events import Reporter
 from quantflow.sensitivity.choosing import Choosing
 from quantflow.sensitivity.kept import Precisions
 from quantflow.source.checkpoint import load_checkpoint
+
+GRAPH_DTYPE = "float32"
+"""What a graph has units in that stay as they are: integer arithmetic is for processors."""
 
 
 class Maker(Protocol):
@@ -134,6 +137,11 @@ class GraphMaker:
         return graph_samples(self.choosing.graph, self.windows, folder, self.inputs["base"], reporter)
 
 
+def shared_units(config: Any) -> frozenset[str]:
+    """Units whose weights a graph has anyway if they stay as they are: a head that is the embedding, too."""
+    return frozenset({HEAD} if config.tie_word_embeddings else ())
+
+
 def maker_of(choosing: Choosing, inputs: Mapping[str, Path], windows: Windows) -> Maker:
     """The maker of an artifact.
 
@@ -148,10 +156,16 @@ def maker_of(choosing: Choosing, inputs: Mapping[str, Path], windows: Windows) -
         checkpoint = load_checkpoint(inputs["source"])
         family = family_at(checkpoint.folder, checkpoint.model_type)
         config = load_config(checkpoint.folder)
-        shared = frozenset({HEAD} if config.tie_word_embeddings else ())
         made_of = {role: inputs[role] for role in ("source", "base", "codes")}
         return GraphMaker(
-            family, config.num_hidden_layers, "float32", shared, choosing, params, made_of, windows
+            family=family,
+            blocks=config.num_hidden_layers,
+            source=GRAPH_DTYPE,
+            shared=shared_units(config),
+            choosing=choosing,
+            params=params,
+            inputs=made_of,
+            windows=windows,
         )
     model = Ingredients.of(inputs)
     beside = Beside(

@@ -98,7 +98,7 @@ def auto(ground: Ground, estimated: Scored, choices: Sequence[Choose]) -> Scored
     """Fisher's estimate of every unit, and exact scores of those that decide what is chosen.
 
     Args:
-        ground: What to work on.
+        ground: What to work on; the lossless model is run where its states are not there yet.
         estimated: Of `fisher`.
         choices: What is chosen by the scores.
     """
@@ -106,6 +106,8 @@ def auto(ground: Ground, estimated: Scored, choices: Sequence[Choose]) -> Scored
     last = ground.boundaries.decoder.num_blocks - 1
 
     def measure(keys: Sequence[Key]) -> Mapping[Key, float]:
+        if not rounds:
+            ground.boundaries.fill(ground.reporter, "Running the lossless model")
         control = None if rounds else last
         rounds.append(exact_scores(ground.boundaries, ground.codes, keys, ground.reporter, control=control))
         return {key: text.mean(rounds[-1].sums[key]) for key in keys}
@@ -121,8 +123,7 @@ def auto(ground: Ground, estimated: Scored, choices: Sequence[Choose]) -> Scored
         elif key in known:
             found[key] = estimated.found[key]
         else:
-            sums = estimated.measured.sums[key]
-            found[key] = found_by(text, sums, "fisher", state.ratio(key[1]))
+            found[key] = estimated.found[key].times(state.ratio(key[1]))
     return Scored(found, merged([estimated.measured, *rounds]), settled=state.settled)
 
 

@@ -1,38 +1,40 @@
 """The scan stage: what quantizing each unit alone costs, in every precision that there are codes of."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from quantflow.data.windows import CALIBRATION_FILE, SELECTION_FILE, load_windows
 from quantflow.errors import DataError
 from quantflow.model.decoder import StreamedDecoder
-from quantflow.model.families import Family
 from quantflow.model.head import head_tensor
-from quantflow.model.units import FORCE_KEY, HEAD, kept_units, named_units, units_of
+from quantflow.model.units import HEAD, units_of
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.part import PartReporter
 from quantflow.sensitivity.boundaries import Boundaries
-from quantflow.sensitivity.choice import choice_by
 from quantflow.sensitivity.controls import found_controls, report_controls
-from quantflow.sensitivity.ladder import fixed, ladders
-from quantflow.sensitivity.methods import Ground, Scored, activation, auto, exact, fisher
+from quantflow.sensitivity.methods import Ground, Scored, activation, exact, fisher
 from quantflow.sensitivity.params import ScanParams
-from quantflow.sensitivity.record import ScanMethod, ScanRecord, save_scan
+from quantflow.sensitivity.record import ScanRecord, ScoreMethod, save_scan
 from quantflow.sensitivity.scores import UnitSize, unit_scores
 from quantflow.sensitivity.sizes import TOO_FEW_HINT, TOO_FEW_WINDOWS
-from quantflow.sensitivity.stored import StoredCodes
+from quantflow.sensitivity.stored import StoredCodes, stored_codes
 from quantflow.sensitivity.text import ScanText, scan_text
 from quantflow.source.checkpoint import load_checkpoint
+
+METHODS: Mapping[ScoreMethod, Callable[[Ground], Scored]] = {
+    "exact": exact,
+    "fisher": fisher,
+    "activation": activation,
+}
 
 
 def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
     """Score every unit on calibration text, and confirm the scores on selection text; write scan.json.
 
     Args:
-        params: Precisions, method, tokens, and what the scores are for.
+        params: Precisions, method and tokens.
         inputs: Finished outputs of `source`, `data` and, as `codes`, `quantize`.
         output: Where to write.
         reporter: Receives progress and events.
@@ -45,7 +47,7 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     checkpoint = load_checkpoint(inputs["source"])
     reader = SafetensorsReader(checkpoint.folder)
     decoder = StreamedDecoder(checkpoint.folder, reader, params.device)
-    codes = _codes(params, inputs["codes"], decoder.family)
+    codes = stored_codes(params, inputs["codes"], decoder.family)
     text = scan_text(load_windows(inputs["data"] / CALIBRATION_FILE), params.tokens, params.batch_tokens)
     if text is None:
         raise DataError(
@@ -55,7 +57,7 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
         )
     scanned = _ground(decoder, codes, text, PartReporter(reporter, "calibration"))
     sizes = _sizes(decoder, reader)
-    scored = _score(params, scanned, sizes, checkpoint.half_dtype)
+    scored = METHODS[params.method](scanned)
     held_out = scan_text(load_windows(inputs["data"] / SELECTION_FILE), params.tokens, params.batch_tokens)
     confirmation = None
     if held_out is not None:
@@ -66,14 +68,6 @@ def run(params: ScanParams, inputs: Mapping[str, Path], output: Path, reporter: 
     save_scan(output, record)
 
 
-def _codes(params: ScanParams, folder: Path, family: Family) -> dict[str, StoredCodes]:
-    """Precision → its codes."""
-    stored = [StoredCodes(folder, scheme, family) for scheme in params.precisions]
-    if params.weights_only:
-        stored += [replace(own, weights_only=True) for own in stored if own.scheme.method == "w8a8"]
-    return {own.precision: own for own in stored}
-
-
 def _ground(
     decoder: StreamedDecoder, codes: Mapping[str, StoredCodes], text: ScanText, part: PartReporter
 ) -> Ground:
@@ -82,27 +76,8 @@ def _ground(
     return Ground(boundaries, codes, part)
 
 
-def _score(params: ScanParams, ground: Ground, sizes: Mapping[str, UnitSize], source: str) -> Scored:
-    if params.method == "exact":
-        return exact(ground)
-    if params.method == "activation":
-        return activation(ground)
-    estimated = fisher(ground)
-    if params.method == "fisher":
-        return estimated
-    draft = _record("fisher", estimated, ground.boundaries.text, sizes)
-    family, blocks = ground.boundaries.decoder.family, ground.boundaries.decoder.num_blocks
-    choices = []
-    for choice in params.choices:
-        kept = kept_units(choice.keep, family, blocks)
-        forced = named_units(choice.force, family, blocks, FORCE_KEY)
-        units = [unit for unit in ladders(draft, choice.precisions, source) if unit.unit not in kept]
-        choices.append(choice_by(choice, fixed(units, quantized=forced)))
-    return auto(ground, estimated, choices)
-
-
 def _record(
-    method: ScanMethod,
+    method: ScoreMethod,
     scored: Scored,
     text: ScanText,
     sizes: Mapping[str, UnitSize],
@@ -122,7 +97,6 @@ def _record(
         tokens=text.tokens,
         selection_tokens=0 if held_out is None else held_out.tokens,
         selection_forwards=sum(confirmation.measured.forwards.values()) if confirmation else 0.0,
-        settled=scored.settled,
     )
 
 

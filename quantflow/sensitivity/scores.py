@@ -40,17 +40,22 @@ class Found:
     halves: tuple[float, float]
     method: ScoreMethod
 
+    def times(self, factor: float) -> "Found":
+        """The same on another scale."""
+        interval = None if self.interval is None else (factor * self.interval[0], factor * self.interval[1])
+        return Found(
+            factor * self.kl, interval, (factor * self.halves[0], factor * self.halves[1]), self.method
+        )
 
-def found_by(text: ScanText, sums: NDArray[np.float64], method: ScoreMethod, factor: float = 1.0) -> Found:
+
+def found_by(text: ScanText, sums: NDArray[np.float64], method: ScoreMethod) -> Found:
     """A score from sums by window.
 
     Args:
         text: The text.
         sums: Nats summed over the scored positions of each window, [windows].
         method: How they were found.
-        factor: What they are multiplied by.
     """
-    sums = factor * sums
     return Found(text.mean(sums), text.interval(sums), text.halves(sums), method)
 
 

@@ -11,6 +11,7 @@ from quantflow.quantize.int8 import weights_only
 from quantflow.quantize.int8_block import Int8Block, int8_linears, read_int8_block
 from quantflow.quantize.params import Scheme, int8_scheme
 from quantflow.sensitivity.int8_swap import Int8Swaps
+from quantflow.sensitivity.params import ScanParams
 from quantflow.sensitivity.swap import BlockSwaps, WeightSwaps, whole_units
 
 
@@ -61,6 +62,20 @@ class StoredCodes:
         if not self.weights_only:
             return values
         return replace(values, linears={name: weights_only(own) for name, own in values.linears.items()})
+
+
+def stored_codes(params: ScanParams, folder: Path, family: Family) -> dict[str, StoredCodes]:
+    """Precision → its codes, of all that a scan scores.
+
+    Args:
+        params: Of the scan.
+        folder: Output of the stage that wrote them.
+        family: The model's family.
+    """
+    stored = [StoredCodes(folder, scheme, family) for scheme in params.precisions]
+    if params.weights_only:
+        stored += [replace(own, weights_only=True) for own in stored if own.scheme.method == "w8a8"]
+    return {own.precision: own for own in stored}
 
 
 def open_block(codes: Mapping[str, StoredCodes], block: int) -> dict[str, BlockSwaps]:

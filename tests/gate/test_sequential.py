@@ -58,6 +58,6 @@ def test_a_stricter_look_has_longer_arms_on_both_sides() -> None:
 
 def test_what_was_saved_is_said() -> None:
     assert Saving(90, 240, 3).sentence() == (
-        "Every criterion was decided after 90 of 240 documents (3 looks): 62 % of the measuring was saved."
+        "Perplexity and KL were decided after 90 of 240 documents (3 looks): 62 % of the measuring was saved."
     )
     assert Saving(240, 240, 8).sentence() == "All 240 documents were needed (8 looks)."

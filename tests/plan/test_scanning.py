@@ -1,15 +1,16 @@
 """What a scan is planned to take."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from quantflow.plan.scanning import scan_cost
+from quantflow.plan.scanning import scan_cost, settle_cost
 from quantflow.plan.shape import shape_from_config
 from quantflow.plan.text import TextSize
 from quantflow.plan.work import Cost
 from quantflow.quantize.params import Scheme
-from quantflow.sensitivity.params import ChoiceParams, ScanParams
+from quantflow.sensitivity.params import ChoiceParams, ScanParams, SettleParams
 
 INT4 = Scheme(method="awq", bits=4, group_size=128)
 INT8 = Scheme(method="gptq", bits=8, group_size=128)
@@ -42,14 +43,24 @@ TEXT = TextSize(
 
 
 def cost(method: str = "auto", *schemes: Scheme, **changes: Any) -> Cost:
+    """Of a scan; of method `auto` that and of settling it."""
     precisions = schemes or (INT4,)
-    choices = (ChoiceParams(precisions=(precisions[0].id,)),)
     params: dict[str, Any] = {"device": "cpu", "batch_tokens": 2048, **changes}
-    return scan_cost(
-        ScanParams(precisions=precisions, method=method, choices=choices, **params),  # type: ignore[arg-type]
-        SHAPE,
-        TEXT,
+    scan = ScanParams(
+        precisions=precisions,
+        method="fisher" if method == "auto" else method,  # type: ignore[arg-type]
+        **params,
     )
+    found = scan_cost(scan, SHAPE, TEXT)
+    if method != "auto":
+        return found
+    choices = (ChoiceParams(precisions=(precisions[0].id,)),)
+    settling = settle_cost(SettleParams(scan=scan, choices=choices), SHAPE, TEXT)
+    assert found.work is not None
+    assert settling.work is not None
+    assert settling.host_bytes is not None
+    assert settling.host_bytes < 3_000_000_000
+    return replace(found, work=found.work + settling.work)
 
 
 def products(found: Cost) -> float:

@@ -95,6 +95,14 @@ def test_the_assignment_in_words() -> None:
     assert "1.09 times the sum of its parts" in text
 
 
+def test_an_artifact_that_remedies_alone_mended_is_told_as_such() -> None:
+    found = assignment(30)
+    kept = tuple(decision.model_copy(update={"spared": False}) for decision in found.decisions)
+    text = assignment_line(found.model_copy(update={"decisions": kept}), EN)
+    assert text.startswith("No unit is spared.")
+    assert "mean KL is 0.2110 nats per token with remedies for INT8 inputs, 0.4240 without" in text
+
+
 def test_the_scan_s_controls_in_words() -> None:
     assert "two halves of the text rank units alike to 0.981" in scan_line(scan(4), EN)
 

@@ -86,6 +86,13 @@ def test_nothing_spared_is_said_and_no_assignment_says_nothing() -> None:
     assert spared_view(sample(Verdict.PASS, Verdict.PASS), 120) is None
 
 
+def test_remedies_alone_are_not_taken_for_the_artifact_as_it_came() -> None:
+    found = record(0)
+    better = found.model_copy(update={"mix": found.mix.model_copy(update={"kl": 0.004})})
+    text = shown(with_assignment(better), 200)
+    assert "nothing is spared; KL on the selection documents is 0.004, 0.25 without remedies" in text
+
+
 def test_of_many_units_those_that_cost_most_are_shown_and_the_rest_is_counted() -> None:
     text = shown(with_assignment(record(MOST_ROWS + 2)), 200)
     assert "2 spared units more are in report.json" in text

@@ -1,7 +1,7 @@
 """The scan of W8A8: inputs quantized as well, and the head a unit like any other."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from quantflow.sensitivity.exact import exact_scores
 from quantflow.sensitivity.histograms import OutputHistograms
 from quantflow.sensitivity.ladder import ladders
 from quantflow.sensitivity.methods import Ground, activation, exact, fisher
-from quantflow.sensitivity.params import ChoiceParams, ScanParams, ladder_of
+from quantflow.sensitivity.params import ScanParams, ladder_of
 from quantflow.sensitivity.record import load_scan
 from quantflow.sensitivity.scores import rank_correlation
 from quantflow.sensitivity.stored import StoredCodes
@@ -103,7 +103,6 @@ def test_the_stage_scans_int8_codes_and_says_what_the_head_takes(
 ) -> None:
     params = ScanParams(
         precisions=(W8A8,),
-        choices=(ChoiceParams(precisions=(W8A8.id,), policy="top_k", top_k=3),),
         device="cpu",
         batch_tokens=96,
     )
@@ -186,7 +185,6 @@ def test_the_stage_scores_both_rungs_of_w8a8_and_the_middle_one_costs_less_kl_an
         precisions=(W8A8,),
         weights_only=True,
         method="fisher",
-        choices=(ChoiceParams(precisions=ladder),),
         device="cpu",
         batch_tokens=96,
     )
@@ -218,14 +216,14 @@ def test_an_input_with_planted_outliers_comes_first_and_a_unit_that_cannot_matte
     model.save_pretrained(tmp_path / "model")
     tiny_tokenizer().save_pretrained(tmp_path / "model")
     folders = scan_inputs(tmp_path / "inputs", tmp_path / "model", (W8A8,), windows=4)
-    for method in ("exact", "fisher"):
+    methods: tuple[Literal["exact", "fisher"], ...] = ("exact", "fisher")
+    for method in methods:
         output = tmp_path / method
         output.mkdir()
         params = ScanParams(
             precisions=(W8A8,),
             weights_only=True,
             method=method,
-            choices=(),
             device="cpu",
             batch_tokens=96,
         )

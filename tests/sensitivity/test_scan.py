@@ -1,5 +1,6 @@
 """The scan stage on models of which the answer is known."""
 
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,15 @@ from transformers import AutoModelForCausalLM
 
 from quantflow.data.windows import CALIBRATION_FILE, SELECTION_FILE, make_windows, save_windows
 from quantflow.errors import DataError
+from quantflow.formats.making import Ingredients, write_artifact
+from quantflow.formats.params import AssembleParams
 from quantflow.pipeline.pace import Pace
 from quantflow.quantize.params import Scheme
-from quantflow.sensitivity import scan
-from quantflow.sensitivity.params import ChoiceParams, ScanParams
+from quantflow.sensitivity import scan, settle_stage
+from quantflow.sensitivity.artifact_size import tensor_bytes
+from quantflow.sensitivity.assign import nothing_spared, total_bytes
+from quantflow.sensitivity.boundaries import Boundaries
+from quantflow.sensitivity.params import ChoiceParams, ScanParams, SettleParams
 from quantflow.sensitivity.record import ScanRecord, load_scan
 from tests.reporting import RecordingReporter
 from tests.sensitivity.scanning import AWQ, LENGTH, RTN, letters, scan_inputs, unscored
@@ -48,21 +54,33 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, planted: Path) -> dict[str,
 
 
 def run(
-    inputs: dict[str, Path], folder: Path, method: str, schemes: tuple[Scheme, ...] = (RTN,), **changes: Any
+    inputs: dict[str, Path],
+    folder: Path,
+    method: str,
+    schemes: tuple[Scheme, ...] = (RTN,),
+    choices: tuple[ChoiceParams, ...] = (),
+    **changes: Any,
 ) -> tuple[ScanRecord, RecordingReporter]:
+    """The scan stage and, of method `auto`, the one that settles what it estimated."""
     output, reporter = folder / method, RecordingReporter()
     output.mkdir()
     params = ScanParams.model_validate(
         {
             "precisions": schemes,
-            "method": method,
-            "choices": (ChoiceParams(precisions=(schemes[0].id,)),),
+            "method": "fisher" if method == "auto" else method,
             "device": "cpu",
             "batch_tokens": 96,
             **changes,
         }
     )
-    scan.run(params, inputs, output, reporter)
+    if method != "auto":
+        scan.run(params, inputs, output, reporter)
+        return load_scan(output), reporter
+    (estimated := folder / "estimated").mkdir()
+    scan.run(params, inputs, estimated, reporter)
+    chosen = choices or (ChoiceParams(precisions=(schemes[0].id,)),)
+    given = {**inputs, "scan": estimated}
+    settle_stage.run(SettleParams(scan=params, choices=chosen), given, output, reporter)
     return load_scan(output), reporter
 
 
@@ -151,24 +169,87 @@ def test_without_selection_text_the_scan_says_that_nothing_confirms_it(
     assert all(score.kl_selection is None for score in record.scores)
 
 
-def test_an_interrupted_scan_ends_in_the_same_scores(
+def test_an_interrupted_scan_ends_in_the_same_scores_and_so_does_what_settles_them(
     inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Pace, "due", True)
     whole, _ = run(inputs, tmp_path, "auto", choices=(WORST_FOUR,))
-    reporter, output = RecordingReporter(), tmp_path / "again"
-    output.mkdir()
-    params = ScanParams(precisions=(RTN,), choices=(WORST_FOUR,), device="cpu", batch_tokens=96)
-    attempts = 0
-    finished = False
-    while not finished:
-        attempts += 1
-        assert attempts < 20
+    assert whole.cost_by_step["swapped"] > 0
+    (estimated := tmp_path / "again").mkdir()
+    (settled := tmp_path / "settled").mkdir()
+    params = ScanParams(precisions=(RTN,), device="cpu", batch_tokens=96)
+    settling = SettleParams(scan=params, choices=(WORST_FOUR,))
+    assert interrupted(6, lambda reporter: scan.run(params, inputs, estimated, reporter)) >= 2
+    assert load_scan(estimated) == load_scan(tmp_path / "estimated")
+    given = {**inputs, "scan": estimated}
+    assert interrupted(4, lambda reporter: settle_stage.run(settling, given, settled, reporter)) >= 2
+    assert load_scan(settled) == whole
+
+
+def interrupted(steps: int, work: Callable[[Any], None]) -> int:
+    """How often work had to be begun that is interrupted after every few steps."""
+    reporter = RecordingReporter()
+    for attempt in range(1, 20):
         with suppress(KeyboardInterrupt):
-            scan.run(params, inputs, output, _Stop(reporter, 6))
-            finished = True
-    assert attempts >= 3
-    assert load_scan(output) == whole
+            work(_Stop(reporter, steps))
+            return attempt
+    raise AssertionError("it does not go on from where it was")
+
+
+def test_another_budget_is_settled_from_the_same_estimates_and_what_is_in_no_doubt_costs_nothing(
+    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _ = run(inputs, tmp_path, "auto", choices=(WORST_FOUR,))
+    assert record.method == "auto"
+    exact_ones = {score.unit for score in record.scores if score.method == "exact"}
+    assert 0 < len(exact_ones) < len(record.scores)
+    estimated = load_scan(tmp_path / "estimated")
+    assert record.forwards > estimated.forwards + record.cost_by_step[settle_stage.AGAIN]
+    params = ScanParams(precisions=(RTN,), device="cpu", batch_tokens=96)
+    given = {**inputs, "scan": tmp_path / "estimated"}
+
+    def forbidden(*args: Any) -> None:
+        raise AssertionError("the lossless model was run for nothing")
+
+    monkeypatch.setattr(Boundaries, "fill", forbidden)
+    # Of twelve units the worst alone, and all but two that score zero: no score is near these cuts.
+    certain = ChoiceParams(precisions=(RTN.id,), policy="threshold", threshold=1e6)
+    (tmp_path / "certain").mkdir()
+    settle_stage.run(
+        SettleParams(scan=params, choices=(certain,)), given, tmp_path / "certain", RecordingReporter()
+    )
+    found = load_scan(tmp_path / "certain")
+    assert found.settled
+    assert (found.forwards, found.scores) == (estimated.forwards, estimated.scores)
+
+
+def test_max_bytes_is_settled_by_the_bytes_that_the_artifact_really_has(
+    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = AssembleParams(name="int4", format="gptq", scheme=RTN)
+    (tmp_path / "written").mkdir()
+    model = Ingredients.of(inputs)
+    written = write_artifact(artifact, model, frozenset(), tmp_path / "written", RecordingReporter())
+    assert tensor_bytes(artifact, inputs, frozenset()) == written.weight_bytes
+    real, seen = settle_stage.choice_by, []  # type: ignore[attr-defined]
+
+    def choice_by(*args: Any) -> Any:
+        seen.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(settle_stage, "choice_by", choice_by)
+    choice = ChoiceParams(precisions=(RTN.id,), max_spared=None, max_bytes=1, sized=artifact)
+    record, _ = run(inputs, tmp_path, "auto", choices=(choice,))
+    ((_, units, other),) = seen
+    plain = total_bytes(units, nothing_spared(units))
+    assert other + plain == written.weight_bytes
+    # Room for nothing but the smallest unit, and for a byte less than that.
+    step = min(unit.rungs[1].bytes - unit.own.bytes for unit in units)
+    scores = {(score.unit, score.precision): score.kl for score in record.scores}
+    for room, spared in ((step, 1), (step - 1, 0)):
+        limited = choice.model_copy(update={"max_bytes": written.weight_bytes + room})
+        chosen: Any = real(limited, units, other)(scores)
+        assert sum(chosen) == spared
 
 
 class _Stop:

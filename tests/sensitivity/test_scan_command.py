@@ -31,7 +31,8 @@ def test_a_recipe_is_scanned_in_the_schemes_of_its_artifacts_and_none_is_written
     assert record.selection_tokens > 0
     assert not (folder / "artifacts").exists()
     kinds = {path.name for path in (folder / ".quantflow" / "store").iterdir()}
-    assert "scan" in kinds
+    assert {"scan", "settle"} <= kinds
+    assert record.method == "auto"
     assert "baseline" not in kinds
 
 
@@ -44,6 +45,7 @@ def test_a_second_scan_is_answered_from_the_store(
         raise AssertionError("it was computed again")
 
     monkeypatch.setattr("quantflow.sensitivity.scan.run", forbidden)
+    monkeypatch.setattr("quantflow.sensitivity.settle_stage.run", forbidden)
     assert scan_recipe(load_recipe(folder / "tiny.yaml"), folder=folder).records == (record,)
 
 
@@ -95,3 +97,26 @@ def test_a_recipe_that_asks_for_a_scan_gets_the_one_of_its_run(
     (other,) = scan_recipe(own, folder=folder).records
     assert other.method == "fisher"
     assert other.tokens == 128 < record.tokens
+
+
+def test_no_assignment_option_makes_a_scan_run_again(
+    scanned: tuple[Path, ScanRecord], tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The estimates are of the codes; what is chosen by them is settled in a stage of its own."""
+    folder, record = scanned
+
+    def forbidden(*args: Any) -> None:
+        raise AssertionError("it was scanned again")
+
+    monkeypatch.setattr("quantflow.sensitivity.scan.run", forbidden)
+    for overrides in (
+        ("sensitivity.max_spared=0.2",),
+        ("sensitivity.policy=top_k", "sensitivity.top_k=2"),
+        ("sensitivity.policy=threshold", "sensitivity.threshold=0.001"),
+        ("sensitivity.max_bytes=200000",),
+        ("sensitivity.until=gate", "sensitivity.max_spared=0.3"),
+        ("sensitivity.method=fisher",),
+    ):
+        own = load_recipe(folder / "tiny.yaml", overrides)
+        (other,) = scan_recipe(own, folder=folder).records
+        assert other.tokens == record.tokens

@@ -18,7 +18,7 @@ from quantflow.formats.onnx.census_record import COMPUTES, Expectation, Expected
 from quantflow.formats.onnx.companions import write_companions
 from quantflow.formats.onnx.dynamic import quantize_dynamically
 from quantflow.formats.onnx.folded import fold_into, folded_by_artifact
-from quantflow.formats.onnx.graph_file import GraphFile, write_graph
+from quantflow.formats.onnx.graph_file import GraphFile, Source, planned_bytes, write_graph
 from quantflow.formats.onnx.int8_values import Int8Values
 from quantflow.formats.onnx.linears import GraphLinear
 from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE, OnnxAssembleParams
@@ -40,7 +40,7 @@ from quantflow.pipeline.events import Reporter
 from quantflow.pipeline.storage import of_storage
 from quantflow.quantize.params import int8_scheme
 from quantflow.sensitivity.kept import ASSIGNMENT
-from quantflow.source.checkpoint import load_checkpoint
+from quantflow.source.checkpoint import Checkpoint, load_checkpoint
 
 WHAT = {
     "fp32": "the model itself in float32",
@@ -73,9 +73,7 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
         pass_on(inputs[ASSIGNMENT] / WRITTEN_FOLDER, output)
         return
     checkpoint, base = load_checkpoint(inputs["source"]), load_base(inputs["base"])
-    family = family_at(checkpoint.folder, checkpoint.model_type)
-    blocks = load_config(checkpoint.folder).num_hidden_layers
-    kept = kept_of_all(params.keep, family, blocks)
+    kept = _kept(params, checkpoint)
     graph = GraphFile(base.folder / GRAPH_FILE)
     folder = output / ARTIFACT_FOLDER
     folder.mkdir()
@@ -85,22 +83,7 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
                 base, kept, folder, reporter.progress_folder / "dynamic"
             )
         else:
-            donor = open_artifact(inputs["codes"] / ARTIFACT_FOLDER) if "codes" in inputs else None
-            values = None
-            if "values" in inputs:
-                method: Literal["w8a8", "int8"] = "w8a8" if params.scheme == "w8a8" else "int8"
-                values = Int8Values(
-                    inputs["values"], int8_scheme(method), family, blocks, kept, params.weights_only
-                )
-            plans = _plans(params, base, graph, kept, donor if values is None else values)
-            planned, changed = plans, rewrite(graph, base.linears, plans, params.session.accuracy_level)
-            folded = None
-            if values is not None:
-                folded = values.folded(checkpoint.folder)
-            elif donor is not None:
-                folded = folded_by_artifact(donor, SafetensorsReader(checkpoint.folder), family)
-            if folded is not None:
-                changed |= fold_into(graph, base.linears, plans, folded)
+            planned, changed = _rewritten(params, inputs, base, graph)
             write_graph(graph, changed, folder)
         advance(1)
         expectation = _expectation(params, base, planned)
@@ -117,13 +100,55 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
         name=params.name,
         format="onnx",
         bytes=folder_bytes(folder),
-        weight_bytes=sum(written.size(name) for name in written.initializers),
+        weight_bytes=written.weight_bytes,
         source_weight_bytes=sum(stored.spec(name).bytes for name in stored.names()),
         quantized_linears=sum(len(linear.parts) for linear in base.linears if linear.weight in planned),
         kept_units=tuple(unit for unit in expectation.units if unit in kept),
     )
     save_expectation(output, expectation)
     save_assembly(output, assembly)
+
+
+def planned_size(params: OnnxAssembleParams, inputs: Mapping[str, Path]) -> int:
+    """Bytes of the tensors of an artifact whose INT8 values a stage made, before it is written.
+
+    Args:
+        params: As of `run`.
+        inputs: Finished outputs of `source`, `base` and `values`.
+    """
+    base = load_base(inputs["base"])
+    graph = GraphFile(base.folder / GRAPH_FILE)
+    _, changed = _rewritten(params, inputs, base, graph)
+    return planned_bytes(graph, changed)
+
+
+def _kept(params: OnnxAssembleParams, checkpoint: Checkpoint) -> frozenset[str]:
+    family = family_at(checkpoint.folder, checkpoint.model_type)
+    return kept_of_all(params.keep, family, load_config(checkpoint.folder).num_hidden_layers)
+
+
+def _rewritten(
+    params: OnnxAssembleParams, inputs: Mapping[str, Path], base: BaseGraph, graph: GraphFile
+) -> tuple[dict[str, Planned], dict[str, Source]]:
+    """Change a graph's nodes: what its linears become, and the constants that are new or another value."""
+    checkpoint = load_checkpoint(inputs["source"])
+    family, kept = family_at(checkpoint.folder, checkpoint.model_type), _kept(params, checkpoint)
+    donor = open_artifact(inputs["codes"] / ARTIFACT_FOLDER) if "codes" in inputs else None
+    values = None
+    if "values" in inputs:
+        method: Literal["w8a8", "int8"] = "w8a8" if params.scheme == "w8a8" else "int8"
+        blocks = load_config(checkpoint.folder).num_hidden_layers
+        values = Int8Values(inputs["values"], int8_scheme(method), family, blocks, kept, params.weights_only)
+    plans = _plans(params, base, graph, kept, donor if values is None else values)
+    changed = rewrite(graph, base.linears, plans, params.session.accuracy_level)
+    folded = None
+    if values is not None:
+        folded = values.folded(checkpoint.folder)
+    elif donor is not None:
+        folded = folded_by_artifact(donor, SafetensorsReader(checkpoint.folder), family)
+    if folded is not None:
+        changed |= fold_into(graph, base.linears, plans, folded)
+    return plans, changed
 
 
 def _plans(

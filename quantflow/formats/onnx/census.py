@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from quantflow.errors import ArtifactError
 from quantflow.formats.onnx.census_record import Census, Computes, Expectation, ExpectedUnit, UnitCensus
 
 # ONNX Runtime's operators that multiply 8 bits with 8 bits. `QDQ` nodes that none of them replaced compute in
@@ -32,10 +33,21 @@ def take_census(optimised: Path, expectation: Expectation, provider: str) -> Cen
         optimised: The graph as it was written after optimisation.
         expectation: What units are stored as.
         provider: Execution provider that runs it.
+
+    Raises:
+        ArtifactError: ONNX Runtime left no optimised graph that can be read.
     """
     import onnx
+    from google.protobuf.message import DecodeError
 
-    nodes = onnx.load(str(optimised), load_external_data=False).graph.node
+    try:
+        nodes = onnx.load(str(optimised), load_external_data=False).graph.node
+    except (FileNotFoundError, DecodeError) as cause:
+        raise ArtifactError(
+            "ONNX Runtime left no optimised graph that can be read",
+            where=str(optimised),
+            hint="The disk may have been too small for it: it is as large as the artifact.",
+        ) from cause
     makers = {output: node for node in nodes for output in node.output}
     stems = {stem: unit for unit, expected in expectation.units.items() for stem in expected.products}
     found: dict[str, list[tuple[str, Computes]]] = {unit: [] for unit in expectation.units}

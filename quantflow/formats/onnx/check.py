@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quantflow.errors import RecipeError
-from quantflow.formats.onnx.base import require_architecture
+from quantflow.formats.onnx.exporting import require_graph
 from quantflow.formats.onnx.linears import weight_name
 from quantflow.formats.onnx.params import OnnxCheckParams, PlannedOnnx
 from quantflow.model.build import family_at
@@ -24,8 +24,8 @@ def run(params: OnnxCheckParams, inputs: Mapping[str, Path], output: Path, repor
             divide the inputs of a layer.
     """
     checkpoint = load_checkpoint(inputs["source"])
-    require_architecture(checkpoint.folder)
     family = family_at(checkpoint.folder, checkpoint.model_type)
+    require_graph(checkpoint.folder, family)
     blocks = load_config(checkpoint.folder).num_hidden_layers
     reader = SafetensorsReader(checkpoint.folder)
     units = {**units_of(family, blocks), HEAD: (HEAD,)}

@@ -73,6 +73,12 @@ class GraphFile:
         place = _place(tensor)
         return place[2] if place is not None else len(_inline(tensor))
 
+    @property
+    def weight_bytes(self) -> int:
+        """Of all constants' data; what several have in common once."""
+        places = {_place(tensor) or name: self.size(name) for name, tensor in self.initializers.items()}
+        return sum(places.values())
+
     def read(self, name: str) -> NDArray[Any]:
         """A constant's values, in its own shape and type."""
         tensor = self.initializers[name]
@@ -169,6 +175,26 @@ def write_graph(base: GraphFile, changed: Mapping[str, Source], folder: Path) ->
         file.flush()
         os.fsync(file.fileno())
     (folder / GRAPH_FILE).write_bytes(base.model.SerializeToString(deterministic=True))
+
+
+def planned_bytes(base: GraphFile, changed: Mapping[str, Source]) -> int:
+    """What the constants will take that `write_graph` writes.
+
+    Args:
+        base: As there.
+        changed: As there.
+    """
+    sources: set[Source] = set()
+    total = 0
+    for tensor in base.model.graph.initializer:
+        width = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        size, source = width * int(np.prod(tensor.dims, dtype=np.int64)), changed.get(tensor.name)
+        if source is not None and size >= SMALLEST_EXTERNAL:
+            if source in sources:
+                continue
+            sources.add(source)
+        total += size
+    return total
 
 
 def declare(name: str, dtype: int, shape: tuple[int, ...]) -> onnx.TensorProto:

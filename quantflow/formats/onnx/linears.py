@@ -15,13 +15,18 @@ from quantflow.errors import QuantizationError
 from quantflow.formats.onnx.graph_file import GraphFile
 from quantflow.model.config import load_config
 from quantflow.model.families import Family
-from quantflow.model.units import HEAD
+from quantflow.model.units import HEAD, units_of
 from quantflow.model.weights import SafetensorsReader
 
 # As the GenAI builder names them: `model.layers.0.attn.qkv_proj.MatMul.weight`.
 _BLOCK_WEIGHT = re.compile(r"model\.layers\.(\d+)\.(?:attn|self_attn|mlp)\.(\w+_proj)\.MatMul\.weight")
-_HEAD_WEIGHT = "lm_head.MatMul.weight"
-EMBEDDINGS = ("model.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+_WEIGHT = ".MatMul.weight"
+EMBEDDINGS = (
+    "model.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "transformer.wte.weight",
+    "transformer.word_embeddings.weight",
+)
 _FUSED_QKV, _FUSED_GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 
 
@@ -68,7 +73,7 @@ class GraphLinear:
 
 
 def graph_linears(graph: GraphFile, family: Family, checkpoint: Path) -> tuple[GraphLinear, ...]:
-    """The linear layers of a graph that the GenAI builder made, in the order of the graph.
+    """The linear layers of a graph, in the order of the graph.
 
     Their weights are held against the checkpoint's: first, middle and last row of every part.
 
@@ -82,10 +87,12 @@ def graph_linears(graph: GraphFile, family: Family, checkpoint: Path) -> tuple[G
     """
     reader = SafetensorsReader(checkpoint)
     users = {name for node in graph.model.graph.node if node.op_type == "MatMul" for name in node.input[1:]}
-    slices = _fused_slices(checkpoint)
+    config: Any = load_config(checkpoint)
+    units = units_of(family, config.num_hidden_layers)
+    unit_of = {linear: unit for unit, linears in units.items() for linear in linears} | {HEAD: HEAD}
     found = []
     for name in graph.initializers:
-        unit, parts = _parts(name, family, slices)
+        unit, parts = _parts(name, family, unit_of, config)
         if parts and name in users:
             inputs, outputs = graph.shape(name)
             found.append(GraphLinear(name, unit, parts, inputs, outputs))
@@ -116,10 +123,13 @@ def part_weight(part: Part, reader: SafetensorsReader) -> Tensor:
     return reader.read(name)[rows.start : rows.stop].float()
 
 
-def _parts(name: str, family: Family, slices: Mapping[str, tuple[int, int]]) -> tuple[str, tuple[Part, ...]]:
+def _parts(
+    name: str, family: Family, unit_of: Mapping[str, str], config: Any
+) -> tuple[str, tuple[Part, ...]]:
     """Unit and parts of a constant by its name; no parts where it is no linear's weight."""
-    if name == _HEAD_WEIGHT:
-        return HEAD, (Part(HEAD),)
+    linear = name.removesuffix(_WEIGHT)
+    if linear != name and linear in unit_of:
+        return unit_of[linear], (Part(linear),)
     match = _BLOCK_WEIGHT.fullmatch(name)
     if match is None:
         return "", ()
@@ -130,19 +140,16 @@ def _parts(name: str, family: Family, slices: Mapping[str, tuple[int, int]]) -> 
     elif called == "qkv_proj" and all(short in linears for short in _FUSED_QKV):
         parts = tuple(Part(f"{prefix}.{linears[short]}") for short in _FUSED_QKV)
     elif called in _FUSED_QKV and "qkv_proj" in linears:
-        parts = (Part(f"{prefix}.{linears['qkv_proj']}", slices[called]),)
+        parts = (Part(f"{prefix}.{linears['qkv_proj']}", _fused_slices(config)[called]),)
     elif called in _FUSED_GATE_UP and "gate_up_proj" in linears:
-        parts = (Part(f"{prefix}.{linears['gate_up_proj']}", slices[called]),)
+        parts = (Part(f"{prefix}.{linears['gate_up_proj']}", _fused_slices(config)[called]),)
     else:
         return "", ()
-    linear = parts[0].linear.removeprefix(f"{prefix}.")
-    unit = next(unit for unit, members in family.units.items() if linear in members)
-    return f"{prefix}.{unit}", parts
+    return unit_of[parts[0].linear], parts
 
 
-def _fused_slices(checkpoint: Path) -> dict[str, tuple[int, int]]:
+def _fused_slices(config: Any) -> dict[str, tuple[int, int]]:
     """Where the layers that a builder takes apart lie within fused ones."""
-    config: Any = load_config(checkpoint)
     heads = config.num_attention_heads
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
     query, key = heads * head, (getattr(config, "num_key_value_heads", None) or heads) * head
@@ -169,8 +176,8 @@ def _check_complete(found: list[GraphLinear], family: Family, reader: Safetensor
             raise QuantizationError(
                 f"the graph has {rows.get(name, 0)} of its {outputs} outputs in products with a constant",
                 where=f"{where}: {name}",
-                hint="The ONNX Runtime GenAI builder made it in a way that QuantFlow does not know; its "
-                "version may be another than the one this was tried with.",
+                hint="What made the graph made it in a way that QuantFlow does not know; its version may be "
+                "another than the one this was tried with.",
             )
 
 

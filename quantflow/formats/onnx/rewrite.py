@@ -34,12 +34,7 @@ def rewrite(
     Raises:
         QuantizationError: The graph's opset is too old.
     """
-    if graph.opset < OLDEST_OPSET:
-        raise QuantizationError(
-            f"the graph has opset {graph.opset}; scales for each channel need {OLDEST_OPSET}",
-            where=str(graph.path),
-            hint="Make it with a newer onnxruntime-genai.",
-        )
+    require_opset(graph)
     by_weight = {linear.weight: linear for linear in linears}
     constants = Constants(graph)
     qdq = Qdq(constants)
@@ -69,6 +64,20 @@ def rewrite(
     if any(isinstance(plan, NBitsPlan) for plan in planned.values()):
         _import_contrib(graph)
     return constants.sources
+
+
+def require_opset(graph: GraphFile) -> None:
+    """Refuse a graph in which weights per channel cannot be written.
+
+    Raises:
+        QuantizationError: Its opset is too old.
+    """
+    if graph.opset < OLDEST_OPSET:
+        raise QuantizationError(
+            f"the graph has opset {graph.opset}; scales for each channel need {OLDEST_OPSET}",
+            where=str(graph.path),
+            hint="Make it with a newer onnxruntime-genai.",
+        )
 
 
 def _is_tied_embedding(node: NodeProto, planned: Mapping[str, Planned]) -> bool:

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
-from quantflow.errors import ArtifactError, RecipeError
+from quantflow.errors import ArtifactError
 from quantflow.formats.assembly import ARTIFACT_FOLDER, load_assembly
 from quantflow.formats.folder import PROVENANCE_FILE
-from quantflow.formats.onnx.base import load_base, require_architecture
+from quantflow.formats.onnx.base import load_base
 from quantflow.formats.onnx.census_record import load_census
 from quantflow.formats.onnx.companions import README_FILE
 from quantflow.formats.onnx.params import (
@@ -35,7 +35,7 @@ from quantflow.runtime.ort import OnnxModel, generate
 from tests.formats.assembling import AWQ, PARAMS, assembled, rounded_blocks
 from tests.formats.onnx.conftest import SESSION, Ground
 from tests.reporting import RecordingReporter
-from tests.tiny_models import VOCABULARY, random_model, tiny_config
+from tests.tiny_models import VOCABULARY
 
 MEASURING = OnnxMeasureParams(session=SESSION, instruction_set="avx2")
 IDS = np.random.default_rng(0).integers(0, VOCABULARY, 60)
@@ -226,13 +226,6 @@ def test_a_damaged_artifact_is_refused_before_anything_is_measured(ground: Groun
     with pytest.raises(ArtifactError, match="cut short"):
         measured(ground, artifact, tmp_path / "measured")
     assert list((tmp_path / "measured").iterdir()) == []
-
-
-def test_an_architecture_without_a_graph_is_refused_with_those_that_have_one(tmp_path: Path) -> None:
-    model = random_model(tmp_path / "model", tiny_config("olmo2"))
-    with pytest.raises(RecipeError, match="Olmo2ForCausalLM") as refused:
-        require_architecture(model)
-    assert "LlamaForCausalLM" in refused.value.hint
 
 
 def _windows(ground: Ground) -> Any:

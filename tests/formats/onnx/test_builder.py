@@ -1,5 +1,6 @@
 """What the builder's process may come to, told in plain words; a stand-in takes its place."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,12 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> Path
     places = tmp_path / "places"
     places.mkdir()
     (places / "stand_in.py").write_text(program)
-    monkeypatch.setattr(builder, "MODULE", "stand_in")
+    monkeypatch.syspath_prepend(places)
     monkeypatch.setenv("PYTHONPATH", str(places))
     work = tmp_path / "work"
     work.mkdir()
-    builder.build_graph_folder(PARAMS, tmp_path / "model", tmp_path / "graph", work)
+    program_of = replace(builder.BUILDER, module="stand_in")
+    builder.build_graph_folder(PARAMS, tmp_path / "model", tmp_path / "graph", work, program_of)
     return tmp_path / "graph"
 
 
@@ -51,8 +53,8 @@ def test_what_goes_wrong_is_said(
         build(tmp_path, monkeypatch, program)
 
 
-def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    monkeypatch.setattr(builder, "MODULE", "no_such_package.models.builder")
+    program = replace(builder.BUILDER, module="no_such_package.models.builder")
     with pytest.raises(RuntimeUnavailableError, match="onnxruntime-genai is not installed"):
-        builder.build_graph_folder(PARAMS, tmp_path / "model", tmp_path / "graph", tmp_path / "work")
+        builder.build_graph_folder(PARAMS, tmp_path / "model", tmp_path / "graph", tmp_path / "work", program)

@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from quantflow.formats.assembly import ARTIFACT_FOLDER, load_assembly
+from quantflow.formats.onnx.assemble import planned_size
 from quantflow.formats.onnx.assemble import run as assemble
 from quantflow.formats.onnx.census_record import COMPUTES, load_census, load_expectation
 from quantflow.formats.onnx.int8_values import Int8Values
-from quantflow.formats.onnx.params import OnnxAssembleParams, SessionOptions
+from quantflow.formats.onnx.params import DATA_FILE, OnnxAssembleParams, SessionOptions
 from quantflow.measure import onnx as measuring
 from quantflow.measure.onnx_params import OnnxMeasureParams
 from quantflow.model.families import FAMILIES
@@ -195,5 +196,13 @@ def test_a_unit_s_middle_rung_is_its_codes_with_a_floating_input_and_the_census_
     assert census.units["model.layers.0.down"].operators == {"MatMulNBits": 1}  # and no second product
     assert census.fallen_back == ()
     assert reporter.codes() == []
+    size = load_assembly(artifact).weight_bytes
+    data = (artifact / ARTIFACT_FOLDER / DATA_FILE).stat().st_size
+    params_of = OnnxAssembleParams(
+        name="w8a8", scheme="w8a8", session=SESSION, keep=keep, weights_only=middle
+    )
+    given = {"source": ground.source, "base": ground.base, "values": all_kinds}
+    assert planned_size(params_of, given) == size
+    assert data == pytest.approx(size, rel=0.02)  # constants lie at round places, the smallest in the graph
     told = json.loads((artifact / ARTIFACT_FOLDER / "quantflow.json").read_text())
     assert told["weights_only"] == list(middle)
