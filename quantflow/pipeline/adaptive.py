@@ -2,6 +2,7 @@
 
 from quantflow.errors import RecipeError
 from quantflow.pipeline.importing import runs_as_graph
+from quantflow.recipe.margins import open_defaults
 from quantflow.recipe.schema import Recipe
 
 
@@ -23,6 +24,10 @@ def look_seed(recipe: Recipe) -> int | None:
         "gate.against": gate.against is not None,
         "gate.require: L1": gate.require == "L1",
         "runtime.name: vllm": recipe.runtime.name != "torch",
+        # They are known when the import has been looked at, and looks are planned before.
+        "imports without margins of the recipe's own": any(
+            open_defaults(recipe, one) for one in recipe.artifacts
+        ),
         "artifacts in ONNX": any(runs_as_graph(recipe, one) for one in recipe.artifacts),
     }
     asked = [name for name, is_asked in refused.items() if is_asked]
