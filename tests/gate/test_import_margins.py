@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from quantflow.errors import RecipeError
 from quantflow.formats.assembly import ImportedScheme
 from quantflow.gate.import_margins import with_margins_of_import
 from quantflow.gate.margins import DEFAULT_MAX_INCREASE, default_margin
@@ -65,3 +66,10 @@ def test_widths_between_those_with_margins_are_held_to_the_tighter_ones() -> Non
         0.001,
         0.001,
     ]
+
+
+def test_an_import_is_measured_look_by_look_only_for_margins_that_are_known_before(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="imports without margins of the recipe's own"):
+        params_of(tmp_path, "gate: {evaluation: adaptive}\n")
+    known = params_of(tmp_path, f"gate:\n{GATE}  evaluation: adaptive\n")
+    assert known.look_seed is not None
