@@ -67,8 +67,8 @@ def test_a_search_for_an_int8_graph_saves_what_onnx_runtime_loads(tiny_llama: Pa
     assert artifact.census is not None
     rungs = {"float": "float32", "weights-int8": "int8-w8-row-sym"}
     fallen = {unit: found.found for unit, found in artifact.census.units.items() if found.found != "int8"}
-    spared = {decision.unit: decision.precision for decision in artifact.assignment.spared}
-    assert {unit: rungs[found] for unit, found in fallen.items()} == spared
+    decided = {decision.unit: decision.precision for decision in artifact.assignment.spared}
+    assert {unit: rungs[found] for unit, found in fallen.items()} == decided
     assert set(artifact.sensitivity.precisions) == {"w8a8-w8-row-sym", "int8-w8-row-sym"}
     # A margin between what INT8 is as it comes and the best candidate: the search ends within it.
     met = run((first.mix.kl + spared[-1].mix.kl) / 2)
