@@ -25,7 +25,9 @@ def look_seed(recipe: Recipe) -> int | None:
         "gate.require: L1": gate.require == "L1",
         "runtime.name: vllm": recipe.runtime.name != "torch",
         # Which they are is known when the import has been looked at; looks are planned before.
-        "imports without margins of the recipe's own": any(open_defaults(recipe, one) for one in recipe.artifacts),
+        "imports without margins of the recipe's own": any(
+            open_defaults(recipe, one) for one in recipe.artifacts
+        ),
         "artifacts in ONNX": any(runs_as_graph(recipe, one) for one in recipe.artifacts),
     }
     asked = [name for name, is_asked in refused.items() if is_asked]
