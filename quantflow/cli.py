@@ -39,7 +39,7 @@ from quantflow.pipeline.terminal import terminal_for
 from quantflow.recipe.json_schema import json_schema
 from quantflow.recipe.load import load_recipe
 from quantflow.report.terminal import criteria_view, verdict_line
-from quantflow.report.terminal_data import data_view
+from quantflow.report.terminal_data import data_view, drift_view
 from quantflow.report.terminal_spared import spared_view
 from quantflow.report.write import report_json
 
@@ -275,6 +275,9 @@ def _show(result: RunResult, *, quiet: bool) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     if not quiet and result.report.data is not None:
         console.print(data_view(result.report.data.accounting, console.width))
+        drift = drift_view(result.report.data)
+        if drift is not None:
+            console.print(drift)
     spared = None if quiet else spared_view(result.report, console.width)
     if spared is not None:
         console.print(spared)

@@ -47,10 +47,21 @@ def test_every_criterion_is_judged_for_both_graphs(finished: tuple[Path, quantfl
     assert not finished[1].errors
     judged = {(c.artifact, c.name): c for c in report.criteria}
     for name in ("fp32", "theirs"):
-        asked = ("perplexity", "kl", "census", "identity", "tasks", "generation", "custom", "against")
+        asked = (
+            "perplexity",
+            "kl",
+            "graph",
+            "census",
+            "identity",
+            "tasks",
+            "generation",
+            "custom",
+            "against",
+        )
         assert all((name, criterion) in judged for criterion in asked)
         assert judged[name, "identity"].verdict is Verdict.PASS
         assert judged[name, "census"].verdict is Verdict.PASS
+        assert judged[name, "graph"].verdict is Verdict.PASS
     assert judged["fp32", "generation"].value == 1.0
     assert judged["theirs", "against"].delta == 0
     # Twenty passages are too few to judge by, however alike the scores are.

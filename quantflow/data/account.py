@@ -37,6 +37,7 @@ def account_split(
     stride: int | None = None,
     bos: bool = False,
     overlap: float | None = None,
+    documents_overlapping: int | None = None,
 ) -> SplitAccounting:
     """Count what became of one split.
 
@@ -49,6 +50,7 @@ def account_split(
         stride: Stride of its windows; None where they are packed.
         bos: Whether its windows begin with BOS.
         overlap: Fraction of its tokens in passages of the windows used before it.
+        documents_overlapping: Documents of it with such a passage.
     """
     names = sorted({document.slice for document in documents} | {copy.slice for copy in copies})
     packed = bool((cut.windows.document == PACKED).any())
@@ -64,6 +66,7 @@ def account_split(
         bos_added=cut.bos_added,
         scored_positions=int(cut.windows.scored_counts.sum()),
         overlap=overlap,
+        documents_overlapping=documents_overlapping,
         total=add_counts(slices.values()),
         slices=slices,
     )

@@ -90,6 +90,7 @@ class SplitAccounting(BaseModel):
         scored_positions: Positions with a scored next token; 0 for calibration.
         overlap: Fraction of the windows' tokens in passages that calibration windows have word for word, or,
             for evaluation, selection windows; None for calibration.
+        documents_overlapping: Documents with such a passage; None for calibration.
         total: Counts of all slices together.
         slices: Counts of each slice.
     """
@@ -106,6 +107,7 @@ class SplitAccounting(BaseModel):
     bos_added: int = 0
     scored_positions: int
     overlap: float | None = None
+    documents_overlapping: int | None = None
     total: Counts
     slices: Mapping[str, Counts]
 

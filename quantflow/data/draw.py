@@ -19,8 +19,7 @@ from quantflow.data.cut import Cutting
 from quantflow.data.encode import Encoder, Rendered, TokenizedDocument
 from quantflow.data.mistakes import Mistakes
 from quantflow.data.near import signature
-from quantflow.data.need import Need, need_of
-from quantflow.data.params import DataParams
+from quantflow.data.need import Need
 from quantflow.data.rank import rank
 from quantflow.data.record import Mistake, Record
 from quantflow.errors import DataError
@@ -157,7 +156,8 @@ class _Pool:
 def draw(
     records: Iterable[Record | Mistake],
     encoder: Encoder,
-    params: DataParams,
+    need: Need,
+    seed: int,
     cutting: Cutting,
     mistakes: Mistakes,
 ) -> tuple[list[Drawn], Seen]:
@@ -166,7 +166,8 @@ def draw(
     Args:
         records: Documents, and lines that are none.
         encoder: The model's tokenizer.
-        params: What is asked for.
+        need: How much is held, no more.
+        seed: Of the draw.
         cutting: How selection and evaluation windows are cut.
         mistakes: Takes lines that are none.
 
@@ -176,7 +177,7 @@ def draw(
     Raises:
         DataError: Lines that cannot be used, too many slices, or messages without a chat template.
     """
-    pool, seen = _Pool(need_of(params), params.seed), Seen()
+    pool, seen = _Pool(need, seed), Seen()
     batch: list[tuple[_Held, Rendered]] = []
     characters = refused = 0
     taken = False

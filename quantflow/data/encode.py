@@ -1,5 +1,6 @@
 """Documents to tokens, with the model's own tokenizer and chat template."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -153,6 +154,10 @@ class Encoder:
             verbose=False,
         )
         return [np.asarray(ids, dtype=np.int32) for ids in encoded["input_ids"]]
+
+    def texts(self, documents: Sequence[NDArray[np.int32]]) -> list[str]:
+        """What tokens read as, without special tokens."""
+        return [self._tokenizer.decode(tokens.tolist(), skip_special_tokens=True) for tokens in documents]
 
     def _strftime(self, form: str) -> str:
         self.date_asked = True

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 
 from quantflow.data.names import Compression, Format, compression_of_name, format_of_name
-from quantflow.data.params import DataParams
+from quantflow.data.params import FilesParams
 from quantflow.errors import DataError
 from quantflow.pipeline.storage import remedy
 
@@ -64,7 +64,7 @@ class DataFile:
         return PurePath(self.member or self.path).name
 
 
-def find_files(params: DataParams) -> list[DataFile]:
+def find_files(params: FilesParams) -> list[DataFile]:
     """Tell each file's format and compression, and look into archives.
 
     Raises:
@@ -218,7 +218,7 @@ def _check_parquet(file: DataFile, head: bytes) -> None:
         )
 
 
-def _format(name: str, shown: str, params: DataParams) -> Format:
+def _format(name: str, shown: str, params: FilesParams) -> Format:
     if params.reading.format != "auto":
         return params.reading.format
     kind = format_of_name(name)
@@ -227,7 +227,7 @@ def _format(name: str, shown: str, params: DataParams) -> Format:
     return kind
 
 
-def _members(path: Path, params: DataParams, part: str) -> list[DataFile]:
+def _members(path: Path, params: FilesParams, part: str) -> list[DataFile]:
     with explained(str(path)), zipfile.ZipFile(path) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.filename)
     found: list[DataFile] = []

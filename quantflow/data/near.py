@@ -59,19 +59,24 @@ def signature(text: str) -> NDArray[np.uint32]:
         For each permutation the least hash of all shingles, [permutations]. Hashes are multiply-shift ones
         (Dietzfelbinger et al. 1997) of a polynomial over the characters.
     """
-    plain = _BLANKS.sub(" ", text.casefold()).strip()
-    characters = _letters(np.frombuffer(plain.encode("utf-32-le", "surrogatepass"), dtype="<u4"))
+    characters = letters(text)
     if characters.size < SHINGLE:
         characters = np.pad(characters, (0, SHINGLE - characters.size))
     shingles = np.zeros(characters.size - SHINGLE + 1, dtype=np.uint64)
     for offset, weight in enumerate(_WEIGHTS):
-        shingles += _mixed(characters[offset : offset + shingles.size] + np.uint64(1)) * weight
-    shingles = _mixed(shingles)
+        shingles += mixed(characters[offset : offset + shingles.size] + np.uint64(1)) * weight
+    shingles = mixed(shingles)
     least = np.full(PERMUTATIONS, np.iinfo(np.uint64).max, dtype=np.uint64)
     for start in range(0, shingles.size, _CHUNK):
         hashes = shingles[start : start + _CHUNK, None] * _FACTORS
         np.minimum(least, hashes.min(axis=0), out=least)
     return (least >> np.uint64(32)).astype(np.uint32)
+
+
+def letters(text: str) -> NDArray[np.uint64]:
+    """A text's characters as numbers; case and kinds of blanks do not count, wide characters are several."""
+    plain = _BLANKS.sub(" ", text.casefold()).strip()
+    return _letters(np.frombuffer(plain.encode("utf-32-le", "surrogatepass"), dtype="<u4"))
 
 
 def _letters(code_points: NDArray[np.uint32]) -> NDArray[np.uint64]:
@@ -86,11 +91,11 @@ def _letters(code_points: NDArray[np.uint32]) -> NDArray[np.uint64]:
     return letters.astype(np.uint64)
 
 
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Spread each number over all 64 bits (the finaliser of SplitMix64, Steele et al. 2014)."""
-    mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    spread = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    spread = (spread ^ (spread >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return spread ^ (spread >> np.uint64(31))
 
 
 def clusters(signatures: NDArray[np.uint32]) -> NDArray[np.int64]:

@@ -14,15 +14,15 @@ Better" (2022), take equal text for copied text. Greetings and set phrases are s
 _FACTOR = np.uint64(6364136223846793005)  # of Knuth's generator MMIX
 
 
-def overlap(windows: Windows, used: Sequence[Windows]) -> float:
-    """Fraction of the windows' tokens that stand in a passage which windows used before have, too.
+def overlapping(windows: Windows, used: Sequence[Windows]) -> NDArray[np.bool_]:
+    """Which of the windows' tokens stand in a passage that windows used before have, too, [tokens].
 
     Args:
         windows: Evaluation or selection windows.
         used: Calibration windows; before an evaluation, selection windows as well.
     """
     if not windows.tokens.size:
-        return 0.0
+        return np.zeros(0, dtype=np.bool_)
     known = np.unique(np.concatenate([_passages(of) for of in used]))
     found = np.isin(_passages(windows), known)
     covered = np.zeros(windows.tokens.size, dtype=np.bool_)
@@ -36,7 +36,19 @@ def overlap(windows: Windows, used: Sequence[Windows]) -> float:
         edges[PASSAGE : PASSAGE + count] -= mine
         covered[start:end] = np.cumsum(edges)[:-1] > 0
         at += count
-    return float(covered.mean())
+    return covered
+
+
+def overlap(windows: Windows, used: Sequence[Windows]) -> float:
+    """Fraction of the windows' tokens for which that holds, see `overlapping`."""
+    covered = overlapping(windows, used)
+    return float(covered.mean()) if covered.size else 0.0
+
+
+def overlapping_documents(windows: Windows, used: Sequence[Windows]) -> int:
+    """Documents of the windows with a token for which it holds, see `overlapping`."""
+    owner = np.repeat(windows.document, np.diff(windows.offsets))
+    return int(np.unique(owner[overlapping(windows, used)]).size)
 
 
 def _passages(windows: Windows) -> NDArray[np.uint64]:

@@ -56,13 +56,30 @@ class ReadParams(StageParams):
     invalid: Literal["refuse", "skip"] = "refuse"
 
 
-class DataParams(StageParams):
-    """Resolved parameters of the data stage; the content of `files` travels in the stage's `external`.
+class FilesParams(StageParams):
+    """Files of text; their content travels in the stage's `external`.
 
     Attributes:
         files: Absolute paths.
         slices: For each file, the slice of documents that name none.
         reading: How files become documents.
+    """
+
+    files: tuple[str, ...]
+    slices: tuple[str, ...]
+    reading: ReadParams
+
+    @model_validator(mode="after")
+    def _has_a_slice_for_each_file(self) -> Self:
+        if len(self.slices) != len(self.files):
+            raise ValueError("one slice is needed for each file")
+        return self
+
+
+class DataParams(FilesParams):
+    """Resolved parameters of the data stage.
+
+    Attributes:
         calibration_windows: Calibration windows wanted.
         calibration_length: Tokens of every calibration window.
         evaluation_windows: Most selection windows, and most evaluation windows.
@@ -76,9 +93,6 @@ class DataParams(StageParams):
         seed: Seed of the draws, of the split and of the order of packing.
     """
 
-    files: tuple[str, ...]
-    slices: tuple[str, ...]
-    reading: ReadParams
     calibration_windows: int = Field(ge=1)
     calibration_length: int = Field(ge=2)
     evaluation_windows: int = Field(ge=1)
@@ -98,8 +112,6 @@ class DataParams(StageParams):
             raise ValueError(f"the shares sum to {total}, not to 1")
         if self.evaluation_stride > self.evaluation_length:
             raise ValueError("the stride is longer than a window")
-        if len(self.slices) != len(self.files):
-            raise ValueError("one slice is needed for each file")
         return self
 
 

@@ -28,13 +28,22 @@ from quantflow.data.encoding import Encoding, encoding_of
 from quantflow.data.files import DataFile, find_files, total_bytes
 from quantflow.data.mistakes import Mistakes
 from quantflow.data.near import NEAR_DUPLICATE, clusters, sizes
+from quantflow.data.need import need_of
 from quantflow.data.notices import report_draw, report_files, report_sizes
-from quantflow.data.overlap import overlap
+from quantflow.data.overlap import overlap, overlapping_documents
 from quantflow.data.params import DataParams
 from quantflow.data.rank import rank
 from quantflow.data.read import read_records
 from quantflow.data.split import Corpus, assign_splits, drop_copies
-from quantflow.data.windows import CALIBRATION_FILE, EVALUATION_FILE, SELECTION_FILE, Windows, save_windows
+from quantflow.data.windows import (
+    CALIBRATED_FILE,
+    CALIBRATION_FILE,
+    EVALUATION_FILE,
+    SELECTION_FILE,
+    Windows,
+    make_windows,
+    save_windows,
+)
 from quantflow.pipeline.events import Reporter
 from quantflow.source.checkpoint import load_checkpoint
 
@@ -94,6 +103,9 @@ def run(params: DataParams, inputs: Mapping[str, Path], output: Path, reporter: 
             tokens = [document.tokens for document in members]
             cut = pack_documents(tokens, encoder.eos, length, wanted, params.seed)
             accounts[split] = account_split(cut, members, later, of_split, length)
+            used = np.flatnonzero(cut.used)
+            whole = make_windows([tokens[i] for i in used], [indices[i] for i in used])
+            save_windows(output / CALIBRATED_FILE, whole)
         else:
             members, cut = _cut(members, indices, cutting, encoder.bos, params)
             accounts[split] = account_split(
@@ -105,6 +117,7 @@ def run(params: DataParams, inputs: Mapping[str, Path], output: Path, reporter: 
                 stride=cutting.stride,
                 bos=cutting.bos is not None,
                 overlap=overlap(cut.windows, list(windows.values())),
+                documents_overlapping=overlapping_documents(cut.windows, list(windows.values())),
             )
         windows[split] = cut.windows
         save_windows(output / _FILES[split], cut.windows)
@@ -156,7 +169,7 @@ def _draw(
     advance: Callable[[int], None]
     with reporter.track("reading and tokenizing bytes of text", total_bytes(files)) as advance:
         records = read_records(files, encodings, params.reading, advance)
-        return draw(records, encoder, params, cutting, mistakes)
+        return draw(records, encoder, need_of(params), params.seed, cutting, mistakes)
 
 
 def _near_duplicates(corpus: Corpus, kept: Sequence[Drawn]) -> NDArray[np.int64]:

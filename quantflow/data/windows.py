@@ -12,6 +12,8 @@ from safetensors.numpy import load_file, save
 CALIBRATION_FILE = "calibration.safetensors"
 SELECTION_FILE = "selection.safetensors"
 EVALUATION_FILE = "evaluation.safetensors"
+CALIBRATED_FILE = "calibration-documents.safetensors"
+"""The documents that calibration windows are packed from, each by itself and whole, in random order."""
 
 PACKED = -1
 """`Windows.document` of a window packed from several documents."""
@@ -69,6 +71,26 @@ def make_windows(
         document=np.asarray(document, dtype=np.int32),
         scored_from=np.asarray([1] * len(pieces) if scored_from is None else scored_from, dtype=np.int32),
     )
+
+
+def some_windows(windows: Windows, chosen: NDArray[np.int64]) -> tuple[Windows, NDArray[np.int64]]:
+    """Some windows by themselves, and where their scored positions are among those of all.
+
+    Args:
+        windows: All.
+        chosen: Indices of some, in the order in which they are to be.
+
+    Returns:
+        They, and the place of every scored position of theirs, [positions].
+    """
+    pieces = list(windows)
+    some = make_windows(
+        [pieces[i] for i in chosen], windows.document[chosen].tolist(), windows.scored_from[chosen].tolist()
+    )
+    counts = windows.scored_counts
+    ends = np.cumsum(counts)
+    at = [np.empty(0, dtype=np.int64), *(np.arange(ends[i] - counts[i], ends[i]) for i in chosen)]
+    return some, np.concatenate(at)
 
 
 def scored_documents(windows: Windows) -> NDArray[np.int32]:

@@ -49,6 +49,18 @@ class CustomMargin(_Margin):
     required: bool
 
 
+class DriftMargin(_Margin):
+    """How far production text may be from calibration text.
+
+    Attributes:
+        max_js: Largest acceptable Jensen-Shannon divergence of their tokens beyond chance, bits.
+        required: Whether the artifact's verdict depends on it.
+    """
+
+    max_js: float = Field(ge=0, le=1)
+    required: bool
+
+
 class Asked(_Margin):
     """Margins of what was asked for.
 
@@ -58,9 +70,11 @@ class Asked(_Margin):
         identity: Whether the artifact's verdict depends on what is around the weights; None where that is not
             compared.
         custom: Of scorers of one's own.
+        drift: Of production text; None where that is not judged.
     """
 
     tasks: tuple[TaskMargin, ...] = ()
     generation: GenerationMargin | None = None
     identity: bool | None = None
     custom: tuple[CustomMargin, ...] = ()
+    drift: DriftMargin | None = None

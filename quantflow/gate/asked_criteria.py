@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from quantflow.drift.record import load_drift
 from quantflow.formats.assembly import artifact_folder
 from quantflow.gate.asked import Asked
 from quantflow.gate.custom import custom_criterion
+from quantflow.gate.drift import drift_criterion
 from quantflow.gate.generation import generation_criterion
 from quantflow.gate.identity import differences, identity_criterion
 from quantflow.gate.result import CriterionResult
@@ -27,7 +29,7 @@ def asked_criteria(
         asked: Margins.
         clusters: Document → what stands for it and its near duplicates, [documents].
         inputs: Finished outputs: `tasks-baseline` and `tasks`, `generation-baseline` and `generation`,
-            `custom`, `source` and `assemble`, as far as they are asked for.
+            `custom`, `source` and `assemble`, `drift`, as far as they are asked for.
     """
     results: list[CriterionResult] = []
     if asked.identity is not None:
@@ -45,4 +47,6 @@ def asked_criteria(
     if asked.custom:
         scores = load_custom(inputs["custom"])
         results += [custom_criterion(artifact, m, scores.get(m.name), clusters) for m in asked.custom]
+    if asked.drift is not None:
+        results.append(drift_criterion(artifact, asked.drift, load_drift(inputs["drift"])))
     return tuple(results)

@@ -13,8 +13,18 @@ from numpy.typing import NDArray
 
 from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.result import CriterionResult
-from quantflow.gate.statistics import RatioEstimate, detectable_change, fail_p, needed_clusters
+from quantflow.gate.sequential import at_level
+from quantflow.gate.statistics import (
+    ONE_SIDED_LEVEL,
+    RatioEstimate,
+    detectable_change,
+    fail_p,
+    needed_clusters,
+)
 from quantflow.gate.verdict import Verdict
+
+FIXED_LEVEL = 1 - ONE_SIDED_LEVEL
+"""Of one test of one sample."""
 
 
 def same(value: float) -> float:
@@ -74,6 +84,8 @@ def decide(
     value: float,
     baseline: float | None = None,
     needed: int | None = None,
+    level: float = FIXED_LEVEL,
+    bounds: RatioEstimate | None = None,
 ) -> CriterionResult:
     """Hold an estimate against a margin.
 
@@ -85,22 +97,28 @@ def decide(
         value: The artifact's value of the metric, for the reader.
         baseline: The baseline's.
         needed: Documents that would decide, where they are found in another way.
+        level: One-sided probability with which either bound may err: less where this is one look of several.
+            The interval shown is the 90 % one in any case.
+        bounds: The estimate with bounds of that probability, where they are found in another way.
     """
+    if bounds is None:
+        bounds = estimate if level == FIXED_LEVEL else at_level(estimate, level)
+    lower, upper = criterion.to_delta(bounds.ci_low), criterion.to_delta(bounds.ci_high)
     delta = criterion.to_delta(estimate.value)
     low, high = criterion.to_delta(estimate.ci_low), criterion.to_delta(estimate.ci_high)
     few = estimate.n_clusters < MIN_DOCUMENTS
     if few:
         verdict = Verdict.INCONCLUSIVE
-    elif high < margin:
+    elif upper < margin:
         verdict = Verdict.PASS
-    elif low > margin:
+    elif lower > margin:
         verdict = Verdict.FAIL
     else:
         verdict = Verdict.INCONCLUSIVE
     if verdict is not Verdict.INCONCLUSIVE:
         needed = None
     elif needed is None:
-        needed = needed_clusters(estimate, criterion.from_delta(margin))
+        needed = needed_clusters(bounds, criterion.from_delta(margin))
     detectable = detectable_change(estimate)
     return CriterionResult(
         artifact=artifact,
@@ -115,7 +133,7 @@ def decide(
         n=estimate.n,
         n_clusters=estimate.n_clusters,
         verdict=verdict,
-        reason=_reason(criterion, estimate, margin, verdict, needed),
+        reason=_reason(criterion, bounds, margin, verdict, needed, level),
         needed_clusters=needed,
         detectable=None if detectable is None else criterion.to_delta(detectable),
         p_fail=None if few else fail_p(estimate, criterion.from_delta(margin)),
@@ -136,7 +154,12 @@ def _without_figures(
 
 
 def _reason(
-    criterion: Criterion, estimate: RatioEstimate, margin: float, verdict: Verdict, needed: int | None
+    criterion: Criterion,
+    estimate: RatioEstimate,
+    margin: float,
+    verdict: Verdict,
+    needed: int | None,
+    level: float,
 ) -> str:
     clusters = estimate.n_clusters
 
@@ -145,7 +168,8 @@ def _reason(
 
     effect = f"{criterion.effect} {show(estimate.value)}"
     if math.isfinite(estimate.ci_high):
-        effect += f" (90 % interval {show(estimate.ci_low)} to {show(estimate.ci_high)})"
+        confidence = f"{100 * (1 - 2 * level):.3g}"
+        effect += f" ({confidence} % interval {show(estimate.ci_low)} to {show(estimate.ci_high)})"
     elif math.isfinite(estimate.ci_low):
         effect += f" ({show(estimate.ci_low)} at least; these documents are too few for an upper bound)"
     limit = f"the margin of {criterion.show(margin)}"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from quantflow.errors import ArtifactError
+from quantflow.formats.onnx.params import GENAI_CONFIG
 from quantflow.gate.result import CriterionResult
 from quantflow.gate.verdict import Verdict
 from quantflow.pipeline.digest import file_digest
@@ -44,6 +45,7 @@ GENERATION_DEFAULTS: Mapping[str, Any] = {
 # Those that config.json says where generation_config.json does not.
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "sliding_window")
+LONGEST_INPUT = "model_max_length"
 TOKENIZER_KEYS = (
     "add_bos_token",
     "add_eos_token",
@@ -52,7 +54,7 @@ TOKENIZER_KEYS = (
     "unk_token",
     "pad_token",
     "clean_up_tokenization_spaces",
-    "model_max_length",
+    LONGEST_INPUT,
 )
 OTHER_TOKENIZERS = (
     *("tokenizer.model", "sentencepiece.bpe.model", "spiece.model"),
@@ -83,12 +85,42 @@ def differences(baseline: Path, artifact: Path) -> dict[str, str]:
         "context length": _context,
     }
     found = {}
+    bare = _bare_graph(artifact)
     for aspect, read in aspects.items():
         before, after = read(baseline), read(artifact)
+        if bare is not None and aspect in bare:
+            after = bare[aspect]
+            before = {key: before.get(key) for key in after}
+        elif bare is not None:  # of its tokenizer the builder says the context's length, which is compared
+            before, after = (
+                {k: v for k, v in side.items() if k != LONGEST_INPUT} for side in (before, after)
+            )
         other = [key for key in {**before, **after} if before.get(key) != after.get(key)]
         if other:
             found[aspect] = ", ".join(f"{key} {_told(before.get(key), after.get(key))}" for key in other)
     return found
+
+
+def _bare_graph(folder: Path) -> Mapping[str, Mapping[str, Any]] | None:
+    """What settings of ONNX Runtime GenAI say beside a graph that has no config.json; None for others.
+
+    They say less than a config: what they leave out (rotary bases, windows) is in the graph, as KL sees.
+    A BOS or padding that the model does not have is made up by the builder.
+    """
+    model = {} if (folder / "config.json").is_file() else _read(folder / GENAI_CONFIG).get("model")
+    if not isinstance(model, dict) or not model:
+        return None
+    search = _read(folder / GENAI_CONFIG).get("search")
+    said = search if isinstance(search, dict) else {}
+    ends = model.get("eos_token_id")
+    return {
+        "generation config": {
+            "eos_token_id": sorted(ends) if isinstance(ends, list) else [ends],
+            **{key: said[key] for key in GENERATION_DEFAULTS if key in said},
+        },
+        "vocabulary": {"vocab_size": model.get("vocab_size")},
+        "context length": {"max_position_embeddings": model.get("context_length")},
+    }
 
 
 def identity_criterion(artifact: str, found: Mapping[str, str], *, required: bool) -> CriterionResult:

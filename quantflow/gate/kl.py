@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from quantflow.data.documents import MIN_DOCUMENTS
-from quantflow.gate.decide import Criterion, decide, error, not_finite, nothing
+from quantflow.gate.decide import FIXED_LEVEL, Criterion, decide, error, not_finite, nothing
 from quantflow.gate.result import CriterionResult
+from quantflow.gate.sequential import RESOLVED, at_level
 from quantflow.gate.statistics import needed_clusters, quantile_estimate, ratio_estimate
 from quantflow.measure.measurement import Samples
 
@@ -37,19 +38,27 @@ TOP1 = Criterion(
 )
 
 
-def kl_criterion(artifact: str, measured: Samples, max_mean_kl: float) -> CriterionResult:
+def kl_criterion(
+    artifact: str, measured: Samples, max_mean_kl: float, *, level: float = FIXED_LEVEL
+) -> CriterionResult:
     """Judge the mean KL(baseline ‖ artifact) over all scored positions.
 
     Args:
         artifact: Name of the artifact.
         measured: Samples of the artifact.
         max_mean_kl: Margin, nats per token.
+        level: One-sided probability with which either bound may err.
     """
     unusable = _unusable(artifact, MEAN, measured, max_mean_kl)
     if unusable is not None or measured.kl is None:
         return unusable or error(artifact, MEAN, max_mean_kl, _NO_KL)
     estimate = ratio_estimate(measured.document, measured.kl, skewed=True)
-    return decide(artifact, MEAN, estimate, max_mean_kl, value=estimate.value)
+    bounds = None
+    if level != FIXED_LEVEL:  # what the tails are like at 5 % says too little of them far out
+        found_at = max(level, RESOLVED)
+        found = ratio_estimate(measured.document, measured.kl, skewed=True, level=1 - found_at)
+        bounds = at_level(found, level, found_at)
+    return decide(artifact, MEAN, estimate, max_mean_kl, value=estimate.value, level=level, bounds=bounds)
 
 
 def kl_p99_criterion(artifact: str, measured: Samples, max_p99: float) -> CriterionResult:

@@ -87,6 +87,9 @@ def find_level(
     noise: NoiseFloor | None,
     outputs: IdenticalOutputs | None = None,
     outputs_again: IdenticalOutputs | None = None,
+    *,
+    all_measured: bool = True,
+    tensors_same: bool = False,
 ) -> Lossless:
     """Find the highest level; each takes that no required criterion is missed.
 
@@ -97,10 +100,17 @@ def find_level(
         noise: What the baseline says of itself; None where it was not measured.
         outputs: The artifact's greedy outputs beside the baseline's; None where none were made.
         outputs_again: The baseline's beside its own in another composition of batches.
+        all_measured: Whether the samples are of all evaluation documents, which L1 takes.
+        tensors_same: Whether the artifact's tensors are known to be the baseline's.
     """
     margin = _within_margins(verdict)
     checks = (
-        _with(margin, _equal_logits(baseline, measured, noise)),
+        _with(
+            margin,
+            _equal_tensors(
+                _equal_logits(baseline, measured, noise, all_measured=all_measured), same=tensors_same
+            ),
+        ),
         _with(margin, _identical_outputs(outputs, outputs_again)),
         margin,
     )
@@ -157,12 +167,16 @@ def _with(margin: LevelCheck, check: LevelCheck) -> LevelCheck:
     )
 
 
-def _equal_logits(baseline: Samples, measured: Samples, noise: NoiseFloor | None) -> LevelCheck:
+def _equal_logits(
+    baseline: Samples, measured: Samples, noise: NoiseFloor | None, *, all_measured: bool
+) -> LevelCheck:
     def check(reached: bool | None, reason: str) -> LevelCheck:
         return LevelCheck(level="L1", reached=reached, reason=reason)
 
     if measured.kl is None or measured.nll.shape != baseline.nll.shape:
         return check(None, "The runtime does not give whole distributions, so equal logits cannot be shown.")
+    if not all_measured:
+        return check(None, "Measuring stopped before all documents were measured, and it takes them all.")
     if np.unique(measured.document).size < MIN_DOCUMENTS:
         return check(None, f"Fewer than {MIN_DOCUMENTS} documents were measured.")
     if noise is None:
@@ -184,6 +198,17 @@ def _equal_logits(baseline: Samples, measured: Samples, noise: NoiseFloor | None
     if change <= allowed[0] and kl <= allowed[1]:
         return check(True, f"Its logits are the baseline's within the runtime's own noise: {figures}.")
     return check(False, f"Its logits are not the baseline's: {figures}.")
+
+
+def _equal_tensors(logits: LevelCheck, *, same: bool) -> LevelCheck:
+    """L1 by equal tensors, unless logits that were measured say otherwise: a file beside them may differ."""
+    if not same:
+        return logits
+    if logits.reached is False:
+        reason = f"{logits.reason} Its tensors are the baseline's, so that something around them differs."
+        return LevelCheck(level="L1", reached=False, reason=reason)
+    said = "Its tensors are the baseline's, bit by bit."
+    return LevelCheck(level="L1", reached=True, reason=f"{said} {logits.reason}" if logits.reached else said)
 
 
 def _identical_outputs(outputs: IdenticalOutputs | None, again: IdenticalOutputs | None) -> LevelCheck:

@@ -77,6 +77,7 @@ class GateParams(StageParams):
         memory: Margins of memory; None where it is not judged.
         census_required: Whether a unit of an ONNX artifact that ONNX Runtime computes otherwise than it is
             stored fails it.
+        look_seed: Of the order of documents where they were measured look by look; None where in one go.
         asked: Margins of what is asked for beside loss on text, speed and memory.
     """
 
@@ -94,4 +95,5 @@ class GateParams(StageParams):
     speed: SpeedMargin | None = None
     memory: MemoryMargins | None = None
     census_required: bool = True
+    look_seed: int | None = None
     asked: Asked = Asked()

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from quantflow.gate.decide import Criterion, decide, error, not_finite, nothing
+from quantflow.gate.decide import FIXED_LEVEL, Criterion, decide, error, not_finite, nothing
 from quantflow.gate.result import CriterionResult
 from quantflow.gate.statistics import ratio_estimate
 from quantflow.measure.measurement import Samples
@@ -27,7 +27,12 @@ PERPLEXITY = Criterion(
 
 
 def perplexity_criterion(
-    artifact: str, baseline: Samples, measured: Samples, max_increase: float
+    artifact: str,
+    baseline: Samples,
+    measured: Samples,
+    max_increase: float,
+    *,
+    level: float = FIXED_LEVEL,
 ) -> CriterionResult:
     """Judge the relative increase of perplexity, exp(Σ ΔNLL / Σ tokens) − 1, paired by position.
 
@@ -36,6 +41,7 @@ def perplexity_criterion(
         baseline: Samples of the lossless model.
         measured: Samples of the artifact at the same positions.
         max_increase: Margin, a fraction.
+        level: One-sided probability with which either bound may err.
     """
     if measured.nll.size == 0:
         return nothing(artifact, PERPLEXITY, max_increase)
@@ -51,5 +57,11 @@ def perplexity_criterion(
         return error(artifact, PERPLEXITY, max_increase, "The perplexity is too large to be a number.")
     estimate = ratio_estimate(measured.document, after - before)
     return decide(
-        artifact, PERPLEXITY, estimate, max_increase, baseline=perplexities[0], value=perplexities[1]
+        artifact,
+        PERPLEXITY,
+        estimate,
+        max_increase,
+        baseline=perplexities[0],
+        value=perplexities[1],
+        level=level,
     )

@@ -3,6 +3,7 @@
 from pydantic import BaseModel, ConfigDict
 
 from quantflow.gate.level import Level
+from quantflow.gate.sequential import Saving
 from quantflow.gate.verdict import Verdict
 
 EVERYTHING = "all"
@@ -111,6 +112,7 @@ class GateResult(BaseModel):
         verdict: The worst verdict of the required criteria; inconclusive where there are none.
         reason: The verdict in plain words, from the criteria that decided it.
         lossless: The level of lossless that it reaches; None where samples could not be paired.
+        saving: What stopping early saved; None where documents were measured in one go.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -120,3 +122,4 @@ class GateResult(BaseModel):
     verdict: Verdict
     reason: str
     lossless: Lossless | None = None
+    saving: Saving | None = None

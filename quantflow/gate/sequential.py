@@ -16,31 +16,18 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri, stdtrit
 
-from quantflow.data.documents import MIN_DOCUMENTS
-from quantflow.gate.statistics import ONE_SIDED_LEVEL, RatioEstimate, t_quantile
-
-MOST_LOOKS = 8
-"""More save little: from 4 to 8 looks the sample at no effect shrinks by some hundredths of itself."""
+from quantflow.gate.statistics import ONE_SIDED_LEVEL, RatioEstimate
 
 SPENDING_POWER = 2.0
 """α(t) = α·tᵖ (Kim & DeMets 1987, Biometrika 74): between p = 1, much like Pocock's bounds, which stop early
 and lose power, and p = 3, much like O'Brien and Fleming's, which hardly stop before half of the sample."""
 
+RESOLVED = 0.005
+"""Least one-sided probability that the tails of long-tailed values are read at: ten of the 1999 resamples lie
+beyond. Bounds of stricter looks grow from there, which is far enough out to know how long the tail is."""
+
 _LOWEST = -8.0  # standard errors; what is below has a probability of 1e-15
 _POINTS = 1201  # of the grid that the density is followed on: levels are then exact to 1e-6
-
-
-def look_sizes(documents: int) -> tuple[int, ...]:
-    """After how many documents to look: in equal steps, none with fewer than a verdict takes.
-
-    Args:
-        documents: All there are.
-
-    Returns:
-        Numbers of documents, ascending, `documents` the last of at most `MOST_LOOKS`.
-    """
-    steps = {math.ceil(documents * look / MOST_LOOKS) for look in range(1, MOST_LOOKS + 1)}
-    return tuple(sorted({max(size, min(MIN_DOCUMENTS, documents)) for size in steps}))
 
 
 def look_levels(fractions: Sequence[float], alpha: float = 1 - ONE_SIDED_LEVEL) -> tuple[float, ...]:
@@ -95,17 +82,22 @@ def _normal_density(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
-def at_level(estimate: RatioEstimate, level: float) -> RatioEstimate:
+def level_factor(degrees_of_freedom: int, level: float, found_at: float = 1 - ONE_SIDED_LEVEL) -> float:
+    """How many times as far a bound reaches at another one-sided probability than it was found at."""
+    return float(stdtrit(degrees_of_freedom, 1 - level) / stdtrit(degrees_of_freedom, 1 - found_at))
+
+
+def at_level(estimate: RatioEstimate, level: float, found_at: float = 1 - ONE_SIDED_LEVEL) -> RatioEstimate:
     """The same estimate with bounds that err with another one-sided probability.
 
-    Both arms grow as Student's quantile does: how skewed they are is known from the 5 % tails only.
+    Both arms grow as Student's quantile does: how skewed they are is known from the tails they were found at.
 
     Args:
-        estimate: With bounds at 5 % each.
-        level: One-sided probability of either bound to miss the truth.
+        estimate: With bounds that miss the truth with a one-sided probability of `found_at`.
+        level: The probability wanted.
+        found_at: The probability of the estimate's.
     """
-    freedom = estimate.n_clusters - 1
-    factor = float(stdtrit(freedom, 1 - level)) / t_quantile(freedom)
+    factor = level_factor(estimate.n_clusters - 1, level, found_at)
     return RatioEstimate(
         value=estimate.value,
         std_error=estimate.std_error,
@@ -141,6 +133,6 @@ class Saving:
         if self.measured == self.available:
             return f"All {self.available} documents were needed ({looks})."
         return (
-            f"Every criterion was decided after {self.measured} of {self.available} documents ({looks}): "
+            f"Perplexity and KL were decided after {self.measured} of {self.available} documents ({looks}): "
             f"{100 * self.share:.0f} % of the measuring was saved."
         )

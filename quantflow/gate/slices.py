@@ -1,6 +1,6 @@
 """A criterion on the parts of the evaluation data that a recipe sets margins for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import fields, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ def slice_criteria(
     baseline: Samples,
     measured: Samples,
     judge: Judge,
+    known: Sequence[str] = (),
 ) -> tuple[CriterionResult, ...]:
     """Judge parts of the evaluation data, each as if it were all there is.
 
@@ -30,16 +31,18 @@ def slice_criteria(
         baseline: Samples of the lossless model.
         measured: Samples of the artifact.
         judge: The criterion.
+        known: Slices of the data, whether an evaluation document is of them or not: what "*" stands for has
+            them all, and one without a document is not passed over.
     """
     return tuple(
         _judged(margin, slice_of == margin.slice, baseline, measured, judge)
-        for margin in _by_name(margins, slice_of)
+        for margin in _by_name(margins, {*known, *np.unique(slice_of).tolist()})
     )
 
 
-def _by_name(margins: Sequence[SliceMargin], slice_of: NDArray[np.str_]) -> list[SliceMargin]:
+def _by_name(margins: Sequence[SliceMargin], known: Set[str]) -> list[SliceMargin]:
     named = [margin for margin in margins if margin.slice != EACH_SLICE]
-    others = [str(name) for name in np.unique(slice_of) if name not in {margin.slice for margin in named}]
+    others = sorted(known - {margin.slice for margin in named})
     each = [margin for margin in margins if margin.slice == EACH_SLICE]
     return named + [margin.model_copy(update={"slice": name}) for margin in each for name in others]
 
@@ -47,7 +50,7 @@ def _by_name(margins: Sequence[SliceMargin], slice_of: NDArray[np.str_]) -> list
 def _judged(
     margin: SliceMargin, inside: NDArray[np.bool_], baseline: Samples, measured: Samples, judge: Judge
 ) -> CriterionResult:
-    result = judge(_part(baseline, inside), _part(measured, inside), margin.margin)
+    result = judge(part_of(baseline, inside), part_of(measured, inside), margin.margin)
     reason = result.reason
     if not inside.any():
         reason = "No evaluation document is of this slice, so there is nothing to judge."
@@ -56,7 +59,7 @@ def _judged(
     return result.model_copy(update=update)
 
 
-def _part(samples: Samples, inside: NDArray[np.bool_]) -> Samples:
-    """The same at some positions."""
+def part_of(samples: Samples, inside: NDArray[np.bool_] | NDArray[np.int64]) -> Samples:
+    """The same at some positions: those that are true, or those at some places in that order."""
     values = {field.name: getattr(samples, field.name) for field in fields(samples)}
     return replace(samples, **{name: of[inside] for name, of in values.items() if of is not None})

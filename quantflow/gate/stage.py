@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantflow.data.documents import Document, load_documents
-from quantflow.data.windows import EVALUATION_FILE, load_windows, scored_documents
-from quantflow.formats.assembly import load_assembly
+from quantflow.data.windows import EVALUATION_FILE, Windows, load_windows, scored_documents, some_windows
+from quantflow.formats.assembly import artifact_folder, load_assembly
 from quantflow.formats.onnx.census_record import has_census, load_census
+from quantflow.gate.adaptive import Looks, SequentialMargins, judge_looks
 from quantflow.gate.against import against_criteria
 from quantflow.gate.asked_criteria import asked_criteria
 from quantflow.gate.baseline import baseline_criterion
@@ -29,17 +30,20 @@ from quantflow.gate.params import GateParams
 from quantflow.gate.perplexity import PERPLEXITY, perplexity_criterion
 from quantflow.gate.result import CriterionResult, GateResult
 from quantflow.gate.serving import serving_criteria
-from quantflow.gate.slices import slice_criteria
+from quantflow.gate.slices import part_of, slice_criteria
+from quantflow.gate.tensors import same_tensors
 from quantflow.gate.verdict import Verdict, combine
 from quantflow.inspection.record import load_inspection
 from quantflow.measure.batches import scored_targets
 from quantflow.measure.fidelity import load_fidelity
 from quantflow.measure.generated import GenerationValue, compare_generation
 from quantflow.measure.generation_record import load_generation
+from quantflow.measure.looks import PlannedLooks, planned_looks
 from quantflow.measure.measurement import Samples, load_samples
 from quantflow.measure.noise_floor import NoiseFloor, load_noise
 from quantflow.measure.serving import load_serving
 from quantflow.pipeline.events import Reporter
+from quantflow.source.checkpoint import load_checkpoint
 
 GATE_FILE = "gate.json"
 
@@ -55,6 +59,7 @@ class Asked:
             are one piece of evidence, however many there are.
         slices: Slice of each document, [documents].
         vocab_size: Tokens that the model can choose from.
+        known: Slices of the data, whether one of the documents that are judged is of them or not.
     """
 
     document: NDArray[np.int32]
@@ -62,6 +67,7 @@ class Asked:
     clusters: NDArray[np.int32]
     slices: Sequence[str]
     vocab_size: int
+    known: Sequence[str] = ()
 
 
 def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: Reporter) -> None:
@@ -72,7 +78,8 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
         inputs: Finished outputs of `inspect`, `data`, `baseline` and `measure`; of `kl` and `baseline-kl`
             where KL was measured in another runtime, of `noise` where the baseline was run twice, of `graph`
             where it is a graph, of `speed` where serving is judged, of `assemble` where margins hang on what
-            was imported, and those that `asked_criteria` and `against_criteria` name.
+            was imported or, with `source`, tensors can be compared, and those that `asked_criteria` and
+            `against_criteria` name.
         output: Folder to write to.
         reporter: Shows progress.
     """
@@ -89,21 +96,31 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
                 load_generation(inputs["generation"]),
                 clusters.tolist(),
             )
+        baseline, measured = load_samples(inputs["baseline"]), load_samples(inputs["measure"])
+        looks = None
+        if params.look_seed is not None:
+            planned = planned_looks(windows, documents, params.look_seed)
+            windows, at, looks = _come_in(windows, planned, measured.nll.size)
+            baseline = part_of(baseline, at)
         asked = Asked(
             document=scored_documents(windows),
             target=scored_targets(windows),
             clusters=clusters,
             slices=[document.slice for document in documents],
             vocab_size=load_inspection(inputs["inspect"]).vocab_size,
+            known=[document.slice for document in documents],
         )
         result = judge(
             params,
             asked,
-            baseline=load_samples(inputs["baseline"]),
-            measured=load_samples(inputs["measure"]),
+            baseline=baseline,
+            measured=measured,
             kl_measured=load_samples(inputs["kl"]) if "kl" in inputs else None,
             noise=load_noise(inputs["noise"]) if "noise" in inputs else None,
             outputs=outputs,
+            looks=looks,
+            tensors_same="source" in inputs
+            and same_tensors(load_checkpoint(inputs["source"]).folder, artifact_folder(inputs["assemble"])),
             others=(
                 *_served(params, inputs),
                 *_graph(params, inputs),
@@ -113,12 +130,28 @@ def run(params: GateParams, inputs: Mapping[str, Path], output: Path, reporter: 
             ),
         )
         if result.lossless is not None:  # the samples are of the same positions
-            mark = ("baseline-kl", "kl") if "kl" in inputs else ("baseline", "measure")
-            before, after = (load_samples(inputs[role]) for role in mark)
-            save_divergence(output, find_divergence(before, after, windows, documents))
+            if "kl" in inputs:
+                baseline, measured = load_samples(inputs["baseline-kl"]), load_samples(inputs["kl"])
+            save_divergence(output, find_divergence(baseline, measured, windows, documents))
         text = json.dumps(result.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
         (output / GATE_FILE).write_text(text + "\n", encoding="utf-8")
         advance(1)
+
+
+def _come_in(
+    windows: Windows, planned: PlannedLooks, measured: int
+) -> tuple[Windows, NDArray[np.int64], Looks]:
+    """The windows that were measured in the order in which they came in, where they are, and the looks.
+
+    Args:
+        windows: All evaluation windows.
+        planned: Which come in when.
+        measured: Scored positions that were measured; of a number that no look ends at, all are expected.
+    """
+    ends = np.cumsum([int(windows.scored_counts[chosen].sum()) for chosen in planned.windows]).tolist()
+    taken = ends.index(measured) + 1 if measured in ends else len(ends)
+    some, at = some_windows(windows, planned.until(taken))
+    return some, at, Looks(planned.sizes, tuple(ends[:taken]))
 
 
 def _served(params: GateParams, inputs: Mapping[str, Path]) -> tuple[CriterionResult, ...]:
@@ -156,6 +189,9 @@ def judge(
     others: Sequence[CriterionResult] = (),
     noise: NoiseFloor | None = None,
     outputs: GenerationValue | None = None,
+    looks: Looks | None = None,
+    *,
+    tensors_same: bool = False,
 ) -> GateResult:
     """Judge an artifact's samples against the baseline's.
 
@@ -168,6 +204,8 @@ def judge(
         others: Results of criteria that are judged by other evidence than these samples.
         noise: What the baseline says of itself, run another way; None where it was not measured.
         outputs: Both models' greedy outputs; None where none were made.
+        looks: When samples came in, in their order; None where they were measured in one go.
+        tensors_same: Whether the artifact's tensors are known to be the baseline's.
     """
     sampled = [baseline, measured, *([kl_measured] if kl_measured is not None else [])]
     problem = pairing_problem(asked.document, asked.target, sampled)
@@ -180,21 +218,39 @@ def judge(
         guessing = baseline_criterion(params.artifact, before, asked.vocab_size)
         criteria = (
             *([guessing] if guessing is not None else []),
-            *_perplexity(params, before, after, slice_of),
-            *_kl(params, for_kl, slice_of),
+            *(
+                (
+                    *_perplexity(params, before, after, slice_of, asked.known),
+                    *_kl(params, for_kl, slice_of, asked.known),
+                )
+                if looks is None
+                else _sequential(params, before, after, looks)
+            ),
         )
     criteria = (*criteria, *others)
     lossless = None
     if problem is None:
         lossless = find_level(
-            summarise(criteria)[0], before, _with_kl(after, for_kl), noise, *identical_outputs(outputs)
+            summarise(criteria)[0],
+            before,
+            _with_kl(after, for_kl),
+            noise,
+            *identical_outputs(outputs),
+            all_measured=looks is None or not looks.saving.share,
+            tensors_same=tensors_same,
         )
         if params.require is not None:
             criteria = (*criteria, level_criterion(params.artifact, lossless, params.require))
     criteria = tuple(_above_noise(criterion, noise) for criterion in corrected(criteria))
     verdict, reason = summarise(criteria)
+    saving = None if looks is None or problem is not None else looks.saving
     return GateResult(
-        artifact=params.artifact, criteria=criteria, verdict=verdict, reason=reason, lossless=lossless
+        artifact=params.artifact,
+        criteria=criteria,
+        verdict=verdict,
+        reason=reason if saving is None else f"{reason} {saving.sentence()}",
+        lossless=lossless,
+        saving=saving,
     )
 
 
@@ -209,7 +265,11 @@ def _above_noise(criterion: CriterionResult, noise: NoiseFloor | None) -> Criter
 
 
 def _perplexity(
-    params: GateParams, before: Samples, after: Samples, slice_of: NDArray[np.str_]
+    params: GateParams,
+    before: Samples,
+    after: Samples,
+    slice_of: NDArray[np.str_],
+    known: Sequence[str],
 ) -> tuple[CriterionResult, ...]:
     def judged(baseline: Samples, measured: Samples, margin: float) -> CriterionResult:
         return perplexity_criterion(params.artifact, baseline, measured, margin)
@@ -217,11 +277,26 @@ def _perplexity(
     whole = judged(before, after, params.max_increase)
     return (
         whole.model_copy(update={"required": params.perplexity_required}),
-        *slice_criteria(params.perplexity_slices, slice_of, before, after, judged),
+        *slice_criteria(params.perplexity_slices, slice_of, before, after, judged, known),
     )
 
 
-def _kl(params: GateParams, measured: Samples, slice_of: NDArray[np.str_]) -> tuple[CriterionResult, ...]:
+def _sequential(
+    params: GateParams, before: Samples, after: Samples, looks: Looks
+) -> tuple[CriterionResult, ...]:
+    margins = SequentialMargins(
+        artifact=params.artifact, max_increase=params.max_increase, max_mean_kl=params.max_mean_kl
+    )
+    perplexity, kl = judge_looks(margins, before, after, looks)
+    return (
+        perplexity.model_copy(update={"required": params.perplexity_required}),
+        kl.model_copy(update={"required": params.kl_required}),
+    )
+
+
+def _kl(
+    params: GateParams, measured: Samples, slice_of: NDArray[np.str_], known: Sequence[str]
+) -> tuple[CriterionResult, ...]:
     name, only_bound = params.artifact, measured.kl is None and measured.kl_at_least is not None
 
     def judged(baseline: Samples, measured: Samples, margin: float) -> CriterionResult:
@@ -234,7 +309,7 @@ def _kl(params: GateParams, measured: Samples, slice_of: NDArray[np.str_]) -> tu
         whole.append(top1_criterion(name, measured, params.min_top1_agreement))
     return (
         *(result.model_copy(update={"required": params.kl_required}) for result in whole),
-        *slice_criteria(params.kl_slices, slice_of, measured, measured, judged),
+        *slice_criteria(params.kl_slices, slice_of, measured, measured, judged, known),
     )
 
 

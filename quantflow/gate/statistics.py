@@ -51,7 +51,11 @@ def t_quantile(degrees_of_freedom: int) -> float:
 
 
 def ratio_estimate(
-    document: NDArray[np.int32], values: NDArray[np.floating], *, skewed: bool = False
+    document: NDArray[np.int32],
+    values: NDArray[np.floating],
+    *,
+    skewed: bool = False,
+    level: float = ONE_SIDED_LEVEL,
 ) -> RatioEstimate:
     """Mean per token of values whose documents, not tokens, are independent.
 
@@ -65,6 +69,7 @@ def ratio_estimate(
         document: Document of each token, [tokens].
         values: Value of each token, [tokens], finite.
         skewed: Whether the values cannot be negative and have a long tail, as divergences do.
+        level: One-sided level of both bounds.
 
     Raises:
         ValueError: There are no tokens, or the arrays differ in length.
@@ -74,29 +79,31 @@ def ratio_estimate(
     _, cluster = np.unique(document, return_inverse=True)
     sums: NDArray[np.float64] = np.bincount(cluster, weights=values).astype(np.float64)
     tokens = np.bincount(cluster).astype(np.float64)
-    return clustered_ratio(Clusters(sums, tokens), skewed=skewed)
+    return clustered_ratio(Clusters(sums, tokens), skewed=skewed, level=level)
 
 
-def clustered_ratio(clusters: Clusters, *, skewed: bool = False) -> RatioEstimate:
+def clustered_ratio(
+    clusters: Clusters, *, skewed: bool = False, level: float = ONE_SIDED_LEVEL
+) -> RatioEstimate:
     """The same from the sums of documents, see `ratio_estimate`."""
     n, count, value = int(clusters.weights.sum()), clusters.count, float(clusters.ratio)
     if count == 1:
         return RatioEstimate(value, math.inf, -math.inf, math.inf, n, 1)
     std_error = float(clusters.std_error)
-    tails = tails_of(clusters, skewed=skewed)
+    tails = tails_of(clusters, skewed=skewed, level=level)
     low, high = value - float(tails.below) * std_error, value + float(tails.above) * std_error
     return RatioEstimate(value, std_error, low, high, n, count)
 
 
-def tails_of(clusters: Clusters, *, skewed: bool) -> Tails:
+def tails_of(clusters: Clusters, *, skewed: bool, level: float = ONE_SIDED_LEVEL) -> Tails:
     """How far the interval reaches, by the method that suits the values, see `ratio_estimate`."""
     spread = clusters.std_error > _ROUNDING * np.abs(clusters.ratio)
     if clusters.count < MIN_DOCUMENTS or not spread.all():
-        half = np.full(clusters.ratio.shape, t_quantile(clusters.count - 1))
+        half = np.full(clusters.ratio.shape, float(stdtrit(clusters.count - 1, level)))
         return Tails(half, half)
     if skewed and (clusters.sums > 0).all():
-        return lognormal_tails(clusters, ONE_SIDED_LEVEL)
-    return resampled_tails(clusters, ONE_SIDED_LEVEL)
+        return lognormal_tails(clusters, level)
+    return resampled_tails(clusters, level)
 
 
 def needed_clusters(estimate: RatioEstimate, margin: float) -> int | None:

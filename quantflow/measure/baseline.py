@@ -9,6 +9,7 @@ from quantflow.errors import SourceError
 from quantflow.measure.batches import make_batches, scored_targets
 from quantflow.measure.evaluation import load_scored
 from quantflow.measure.hidden import hidden_to_disk
+from quantflow.measure.looks import batches_in_looks, planned_looks
 from quantflow.measure.measurement import save_measurement
 from quantflow.measure.params import BaselineParams
 from quantflow.measure.scoring import runtime_info, score_alone
@@ -35,7 +36,12 @@ def run(params: BaselineParams, inputs: Mapping[str, Path], output: Path, report
     windows = load_scored(inputs["data"], params.split, params.min_documents)
     folder = load_checkpoint(inputs["source"]).folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device)
-    batches = make_batches(windows, params.batch_tokens)
+    documents = load_documents(inputs["data"])
+    if params.look_seed is None:
+        batches = make_batches(windows, params.batch_tokens)
+    else:
+        looks = planned_looks(windows, documents, params.look_seed)
+        batches = batches_in_looks(windows, looks, params.batch_tokens)
     hidden = hidden_to_disk(decoder, batches, output, reporter, "Running the baseline")
     samples = score_alone(
         decoder,
@@ -45,6 +51,6 @@ def run(params: BaselineParams, inputs: Mapping[str, Path], output: Path, report
         SourceError,
         reporter,
     )
-    slices = [document.slice for document in load_documents(inputs["data"])]
+    slices = [document.slice for document in documents]
     measurement = summarize(samples, slices, runtime_info(decoder, params.batch_tokens))
     save_measurement(output, measurement, samples)

@@ -3,16 +3,32 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from quantflow.data.windows import Windows, scored_documents
 from quantflow.errors import ArtifactError
 from quantflow.formats.read import open_artifact
 from quantflow.measure.batches import make_batches, scored_targets
-from quantflow.measure.hidden import hidden_to_disk, stored_hidden
+from quantflow.measure.hidden import hidden_to_disk, rows_at, stored_hidden
 from quantflow.measure.measurement import RuntimeInfo, Samples
 from quantflow.measure.scoring import runtime_info, score_against
 from quantflow.model.decoder import StreamedDecoder
 from quantflow.model.weights import SafetensorsReader
 from quantflow.pipeline.events import Reporter
+
+
+@dataclass(frozen=True)
+class Among:
+    """Where some scored positions are among all that the baseline was scored at.
+
+    Attributes:
+        at: Place of each, [positions].
+        positions: How many there are in all.
+    """
+
+    at: NDArray[np.int64]
+    positions: int
 
 
 @dataclass(frozen=True)
@@ -25,6 +41,7 @@ class Beside:
         windows: What is scored.
         device: `cpu` or `cuda`.
         batch_tokens: As the baseline's.
+        among: Where the windows' positions are among the baseline's; None where they are all of them.
     """
 
     source: Path
@@ -32,6 +49,7 @@ class Beside:
     windows: Windows
     device: str
     batch_tokens: int
+    among: Among | None = None
 
 
 def samples_beside(
@@ -57,9 +75,11 @@ def samples_beside(
             where=str(folder),
         )
     batches = make_batches(beside.windows, beside.batch_tokens)
+    positions = targets.size if beside.among is None else beside.among.positions
+    stored = stored_hidden(beside.baseline, (positions, baseline.hidden_size))
     samples = score_against(
         baseline,
-        stored_hidden(beside.baseline, (targets.size, baseline.hidden_size)),
+        stored if beside.among is None else rows_at(stored, beside.among.at),
         artifact,
         hidden_to_disk(artifact, batches, reporter.progress_folder, reporter, what),
         targets,

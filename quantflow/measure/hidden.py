@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from quantflow.errors import StoreError
@@ -43,6 +46,22 @@ def stored_hidden(folder: Path, shape: tuple[int, int]) -> Rows:
             hint="The store is damaged: run again with --verify.",
         )
     return partial(file.read_rows, _TENSOR)
+
+
+def rows_at(rows: Rows, at: NDArray[np.int64]) -> Rows:
+    """The rows at some places, in their order; those that lie together are read together.
+
+    Args:
+        rows: Gives rows from … to.
+        at: The places, [rows].
+    """
+
+    def some(begin: int, end: int) -> Tensor:
+        wanted = at[begin:end]
+        runs = np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1)
+        return torch.cat([rows(int(run[0]), int(run[-1]) + 1) for run in runs])
+
+    return some
 
 
 def hidden_to_disk(

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save
 
 from quantflow.measure.generated import GenerationValue
 from quantflow.measure.speed_value import MemoryValue, SpeedValue
-from quantflow.tasks.value import TaskValue
+from quantflow.tasks.value import RecoveryValue, TaskValue
 
 MEASUREMENT_FILE = "measurement.json"
 SAMPLES_FILE = "samples.safetensors"
@@ -50,12 +50,14 @@ class PerplexityValue(_Value):
         nll: Mean negative log-likelihood, nats per token.
         tokens: Scored positions.
         documents: Documents they come from.
+        baseline: The baseline's perplexity at the same positions, where those are not all it was measured at.
     """
 
     value: float
     nll: float
     tokens: int
     documents: int
+    baseline: float | None = None
 
 
 class KlValue(_Value):
@@ -108,6 +110,7 @@ class Measurement(_Value):
         speed: Beside the baseline's; None for the baseline itself and where it was not measured.
         memory: Beside the baseline's, likewise.
         tasks: Task → scores beside the baseline's.
+        recovery: How much of the tasks' scores is kept in all; None where there is none to tell by.
         generation: What was generated, beside the baseline's; None where nothing was.
     """
 
@@ -119,6 +122,7 @@ class Measurement(_Value):
     speed: SpeedValue | None = None
     memory: MemoryValue | None = None
     tasks: Mapping[str, TaskValue] = {}
+    recovery: RecoveryValue | None = None
     generation: GenerationValue | None = None
 
 

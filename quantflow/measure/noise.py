@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from quantflow.data.windows import Windows, make_windows, scored_documents
+from quantflow.data.windows import Windows, scored_documents, some_windows
 from quantflow.errors import SourceError
 from quantflow.measure.batches import make_batches, scored_targets
 from quantflow.measure.evaluation import load_evaluation
-from quantflow.measure.hidden import hidden_to_disk, stored_hidden
+from quantflow.measure.hidden import hidden_to_disk, rows_at, stored_hidden
 from quantflow.measure.measurement import Samples, load_samples
 from quantflow.measure.noise_floor import noise_floor, save_noise
 from quantflow.measure.params import NoiseParams
@@ -43,15 +41,11 @@ def run(params: NoiseParams, inputs: Mapping[str, Path], output: Path, reporter:
     """
     windows = load_evaluation(inputs["data"])
     chosen = spread_windows(windows, params.windows)
-    some, at = part_of(windows, chosen)
+    some, at = some_windows(windows, chosen)
     folder = load_checkpoint(inputs["source"]).folder
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device)
     positions = int(windows.scored_counts.sum())
-    stored = stored_hidden(inputs["baseline"], (positions, decoder.hidden_size))
-
-    def before(begin: int, end: int) -> Tensor:
-        return torch.cat([stored(int(i), int(i) + 1) for i in at[begin:end]])
-
+    before = rows_at(stored_hidden(inputs["baseline"], (positions, decoder.hidden_size)), at)
     again = hidden_to_disk(
         decoder, make_batches(some, _ALONE), reporter.progress_folder, reporter, "Running the baseline again"
     )
@@ -69,15 +63,3 @@ def spread_windows(windows: Windows, most: int) -> NDArray[np.int64]:
     scored = np.flatnonzero(windows.scored_counts > 0)
     places = np.linspace(0, scored.size - 1, min(most, scored.size))
     return scored[np.unique(places.round().astype(np.int64))].astype(np.int64)
-
-
-def part_of(windows: Windows, chosen: NDArray[np.int64]) -> tuple[Windows, NDArray[np.int64]]:
-    """Some windows by themselves, and where their scored positions are among all, [positions]."""
-    pieces = list(windows)
-    some = make_windows(
-        [pieces[i] for i in chosen], windows.document[chosen].tolist(), windows.scored_from[chosen].tolist()
-    )
-    counts = windows.scored_counts
-    ends = np.cumsum(counts)
-    at = [np.arange(ends[i] - counts[i], ends[i]) for i in chosen]
-    return some, np.concatenate(at)

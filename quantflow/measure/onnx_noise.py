@@ -7,12 +7,12 @@ twice. What is smaller than that is no effect of an artifact.
 from collections.abc import Mapping
 from pathlib import Path
 
-from quantflow.data.windows import scored_documents
+from quantflow.data.windows import scored_documents, some_windows
 from quantflow.errors import SourceError
 from quantflow.formats.onnx.base import load_base
 from quantflow.measure.evaluation import load_evaluation
 from quantflow.measure.measurement import Samples, load_samples
-from quantflow.measure.noise import part_of, spread_windows
+from quantflow.measure.noise import spread_windows
 from quantflow.measure.noise_floor import noise_floor, save_noise
 from quantflow.measure.onnx import PIECE, ScoredGraph
 from quantflow.measure.onnx_params import OnnxNoiseParams
@@ -36,7 +36,7 @@ def run(params: OnnxNoiseParams, inputs: Mapping[str, Path], output: Path, repor
         ArtifactError: ONNX Runtime cannot load or run the graph.
     """
     windows = load_evaluation(inputs["data"])
-    some, at = part_of(windows, spread_windows(windows, params.windows))
+    some, at = some_windows(windows, spread_windows(windows, params.windows))
     model = OnnxModel(load_base(inputs["base"]).folder, params.session)
     stream = ScoredGraph(some, model, model, SourceError, at_once=NOISE_PIECE)
     found = score_in_pieces(scored_documents(some).size, PIECE, stream.take, reporter)

@@ -20,12 +20,15 @@ class BaselineParams(StageParams):
         batch_tokens: About how many tokens, padding included, go through a block at once.
         split: The documents it is measured on.
         min_documents: Fewest documents, near duplicates counted once, that are of use.
+        look_seed: Of the order of documents where artifacts are measured look by look, so that no batch has
+            windows of two looks; None where they are measured in one go.
     """
 
     device: str
     batch_tokens: PositiveInt
     split: MeasuredSplit = "evaluation"
     min_documents: PositiveInt = 1
+    look_seed: int | None = None
 
 
 class MeasureParams(StageParams):

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantflow.errors import RecipeError
-from quantflow.gate.asked import Asked, CustomMargin, GenerationMargin, TaskMargin
+from quantflow.gate.asked import Asked, CustomMargin, DriftMargin, GenerationMargin, TaskMargin
+from quantflow.leakage.params import LeakageParams
 from quantflow.measure.onnx_params import OnnxGenerationParams
 from quantflow.measure.params import CustomParams, CustomScore, GenerationParams, PromptParams
 from quantflow.pipeline.digest import DigestCache
@@ -15,6 +16,7 @@ from quantflow.recipe.schema import Recipe
 from quantflow.recipe.tasks import CustomScorer
 from quantflow.tasks.params import OnnxTasksParams, TaskListParams, TasksParams, TaskSpec
 
+LEAKAGE = "leakage"
 AGAINST, AGAINST_MEASURED, AGAINST_TASKS = "against", "measure-against", "tasks-against"
 """Stages of the artifact in service."""
 
@@ -38,6 +40,9 @@ def asked_of(recipe: Recipe) -> Asked:
             )
             for scorer in gate.custom
         ),
+        drift=None
+        if gate.drift is None
+        else DriftMargin(max_js=gate.drift.max_js, required=gate.drift.required),
     )
 
 
@@ -142,6 +147,16 @@ def asked_stages(asking: Asking, digests: DigestCache) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
+def leakage_stage(asking: Asking) -> Stage:
+    """The stage that looks for the items of the baseline's tasks in calibration text."""
+    return Stage(
+        name=LEAKAGE,
+        function="quantflow.leakage.stage:run",
+        params=LeakageParams(),
+        inputs={"source": "source", "data": "data", "tasks": asking.baseline_tasks},
+    )
+
+
 def tasks_stage(asking: Asking, assembled: str, name: str, stage: str, digests: DigestCache) -> Stage:
     """The stage that runs an artifact on the tasks that the baseline was run on.
 
@@ -226,6 +241,8 @@ def asked_inputs(recipe: Recipe, name: str, asking: Asking) -> dict[str, str]:
         inputs["against"] = AGAINST_MEASURED
         if recipe.gate.tasks:
             inputs["tasks-against"] = AGAINST_TASKS
+    if recipe.gate.drift is not None:
+        inputs["drift"] = "drift"
     if recipe.gate.identity is not None:
         inputs |= {"source": "source", "assemble": f"assemble:{name}"}
     return inputs

@@ -1,6 +1,7 @@
 """From a recipe's gate to the parameters of the gate stage of one artifact."""
 
 from quantflow.gate.params import GateParams, SliceMargin
+from quantflow.pipeline.adaptive import look_seed
 from quantflow.pipeline.asked import asked_of
 from quantflow.pipeline.serving import memory_margins, speed_margin
 from quantflow.recipe.artifacts import Artifact, ImportArtifact
@@ -37,6 +38,7 @@ def gate_params(recipe: Recipe, artifact: Artifact) -> GateParams:
         speed=speed_margin(recipe),
         memory=memory_margins(recipe),
         census_required=recipe.gate.census.required,
+        look_seed=look_seed(recipe),
         asked=asked_of(recipe),
     )
 

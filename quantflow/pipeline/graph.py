@@ -3,23 +3,28 @@
 from pathlib import Path
 
 from quantflow.formats.params import ImportParams
+from quantflow.gate.adaptive import SequentialMargins
 from quantflow.inspection.params import InspectParams
+from quantflow.measure.adaptive_params import AdaptiveParams
 from quantflow.measure.params import (
     BaselineParams,
     MeasureParams,
 )
+from quantflow.pipeline.adaptive import look_seed
 from quantflow.pipeline.against import against_is_graph, against_stages
 from quantflow.pipeline.asked import (
     asked_artifact_stages,
     asked_in_torch,
     asked_inputs,
     asked_stages,
+    leakage_stage,
     require_outputs,
 )
 from quantflow.pipeline.assigning import selection_baseline
 from quantflow.pipeline.data_params import data_params
 from quantflow.pipeline.digest import DigestCache
-from quantflow.pipeline.gate_params import gate_params, margin_inputs
+from quantflow.pipeline.drift import drift_stage
+from quantflow.pipeline.gate_params import gate_params
 from quantflow.pipeline.importing import runs_as_graph
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.making import making_stages, quantizing_stages
@@ -30,6 +35,7 @@ from quantflow.pipeline.onnx import (
     onnx_artifact_stages,
     onnx_shared_stages,
 )
+from quantflow.pipeline.onnx_runtime import asked_in_onnx
 from quantflow.pipeline.scan_stage import scan_stages
 from quantflow.pipeline.serving import (
     memory_margins,
@@ -44,6 +50,7 @@ from quantflow.recipe.artifacts import (
     TorchArtifact,
     is_quantized_here,
 )
+from quantflow.recipe.margins import margins
 from quantflow.recipe.onnx import OnnxArtifact
 from quantflow.recipe.schema import Recipe
 from quantflow.recipe.scheme import scheme_of
@@ -80,6 +87,9 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     require_outputs(recipe)
     in_torch = any(not runs_as_graph(recipe, artifact) for artifact in recipe.artifacts)
     scan = scan_stages(recipe, machine) if assigns(recipe) else ()
+    drift = drift_stage(recipe, machine, digests)
+    early = drift is not None and "quantize" not in drift.inputs  # before hours are spent on other text
+    asking = asked_in_torch(recipe, machine) if in_torch else asked_in_onnx(recipe, machine)
     stages = (
         *_shared_stages(recipe, machine, digests, in_torch=in_torch),
         *onnx_shared_stages(recipe, machine, digests),
@@ -89,7 +99,10 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
             if against_is_graph(recipe)
             else _against_stages(recipe, machine, digests)
         ),
+        *([leakage_stage(asking)] if recipe.gate.tasks else []),
+        *([drift] if drift is not None and early else []),
         *quantizing_stages(recipe, machine),
+        *([drift] if drift is not None and not early else []),
         *scan,
         *own,
     )
@@ -164,7 +177,10 @@ def _shared_stages(
             Stage(
                 name=f"baseline{where.mark}",
                 function=where.runtime.baseline,
-                params=where.params or BaselineParams(device=machine.device, batch_tokens=batch_tokens),
+                params=where.params
+                or BaselineParams(
+                    device=machine.device, batch_tokens=batch_tokens, look_seed=look_seed(recipe)
+                ),
                 inputs={"source": "source", "data": "data"},
                 on_device=True,
                 resumable=where.runtime is TORCH,
@@ -185,6 +201,7 @@ def _artifact_stages(
 ) -> tuple[Stage, ...]:
     name, device, batch_tokens = artifact.name, machine.device, recipe.runtime.batch_tokens
     speed, memory = speed_margin(recipe), memory_margins(recipe)
+    looked = _adaptive_params(recipe, artifact, machine)
     inputs = {"inspect": "inspect", "data": "data", "baseline": "baseline", "measure": f"measure:{name}"}
     if len(measured_in(recipe, machine)) > 1:
         inputs |= {"kl": f"measure{KL_MARK}:{name}", "baseline-kl": f"baseline{KL_MARK}"}
@@ -193,14 +210,15 @@ def _artifact_stages(
     if speed is not None or memory is not None:
         inputs["speed"] = f"speed:{name}"
     asking = asked_in_torch(recipe, machine)
-    inputs |= asked_inputs(recipe, name, asking) | margin_inputs(artifact)
+    inputs |= {"source": "source", "assemble": f"assemble:{name}"}
+    inputs |= asked_inputs(recipe, name, asking)
     return (
         *making_stages(recipe, artifact, machine, digests),
         *(
             Stage(
                 name=f"measure{where.mark}:{name}",
-                function=where.runtime.measure,
-                params=where.params or MeasureParams(device=device, batch_tokens=batch_tokens),
+                function=where.runtime.measure if looked is None else "quantflow.measure.adaptive:run",
+                params=where.params or looked or MeasureParams(device=device, batch_tokens=batch_tokens),
                 inputs={
                     "source": "source",
                     "data": "data",
@@ -221,5 +239,20 @@ def _artifact_stages(
             params=gate_params(recipe, artifact),
             inputs=inputs,
             artifact=name,
+        ),
+    )
+
+
+def _adaptive_params(recipe: Recipe, artifact: TorchArtifact, machine: Machine) -> AdaptiveParams | None:
+    """Parameters of measuring an artifact look by look; None where it is measured in one go."""
+    seed, limits = look_seed(recipe), margins(recipe, artifact)
+    if seed is None:
+        return None
+    return AdaptiveParams(
+        device=machine.device,
+        batch_tokens=recipe.runtime.batch_tokens,
+        look_seed=seed,
+        margins=SequentialMargins(
+            artifact=artifact.name, max_increase=limits.max_increase, max_mean_kl=limits.max_mean_kl
         ),
     )

@@ -9,20 +9,25 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from quantflow.data.documents import load_accounting, load_documents
+from quantflow.drift.record import load_drift
 from quantflow.errors import QuantFlowError
 from quantflow.formats.assembly import Assembly, load_assembly
 from quantflow.formats.onnx.census_record import Census, has_census, load_census
 from quantflow.gate.criteria import GateResult
 from quantflow.gate.divergence import Divergence, load_divergence
+from quantflow.gate.recovery import task_recovery
 from quantflow.gate.stage import independent_groups, load_gate
 from quantflow.gate.tasks import pairing_problem
 from quantflow.gate.verdict import Verdict, combine, exit_code
+from quantflow.leakage.record import load_leakage
 from quantflow.measure.generated import compare_generation
 from quantflow.measure.generation_record import load_generation
 from quantflow.measure.measurement import Measurement, load_measurement
 from quantflow.measure.serving import load_serving
+from quantflow.pipeline.asked import LEAKAGE
 from quantflow.pipeline.code import code_identity
 from quantflow.pipeline.devices import decide
+from quantflow.pipeline.drift import DRIFT
 from quantflow.pipeline.events import Event
 from quantflow.pipeline.machine import Machine
 from quantflow.pipeline.runner import StageOutcome
@@ -37,8 +42,17 @@ from quantflow.recipe.scheme import scheme_of
 from quantflow.recipe.spared import assigning
 from quantflow.remedies.record import load_remedy_record
 from quantflow.report.contexts import DivergentContext, divergent_contexts
-from quantflow.report.model import ArtifactReport, BaselineReport, DataReport, Report, Scheme
+from quantflow.report.drift_lines import drift_lines
+from quantflow.report.model import (
+    ArtifactReport,
+    BaselineReport,
+    DataReport,
+    DriftReport,
+    Report,
+    Scheme,
+)
 from quantflow.report.redaction import redact
+from quantflow.report.wording import load_wording
 from quantflow.sensitivity.assignment import AssignmentRecord, load_assignment
 from quantflow.sensitivity.record import ScanRecord, load_scan
 from quantflow.source.checkpoint import load_checkpoint
@@ -190,6 +204,7 @@ def _artifact(
         sensitivity=_sensitivity(recipe, artifact, outcomes),
         assignment=_assignment(artifact.name, outcomes),
         lossless=gate.lossless if gate else None,
+        saving=gate.saving if gate else None,
     )
 
 
@@ -239,6 +254,7 @@ def _asked(artifact: str, outcomes: Outcomes) -> dict[str, object]:
         before, after = load_tasks(base_tasks.folder), load_tasks(tasks.folder)
         paired = {name: r for name, r in after.items() if pairing_problem(before[name], r) is None}
         added["tasks"] = {name: task_value(before[name], record) for name, record in paired.items()}
+        added["recovery"] = task_recovery(before, paired)
     said, base_said = _beside_baseline(f"generation:{artifact}", "generation", outcomes)
     if said is not None and base_said is not None:
         data = outcomes["data"].stored
@@ -329,7 +345,18 @@ def _baseline(outcomes: Outcomes) -> BaselineReport | None:
 
 def _data(outcomes: Outcomes) -> DataReport | None:
     stored = outcomes["data"].stored
-    return DataReport.of(load_accounting(stored.folder)) if stored else None
+    if stored is None:
+        return None
+    report, drift = DataReport.of(load_accounting(stored.folder)), _stored(DRIFT, outcomes)
+    leaked = _stored(LEAKAGE, outcomes)
+    if leaked is not None and report.leakage is not None:
+        tasks = load_leakage(leaked.folder)
+        report = report.model_copy(update={"leakage": report.leakage.model_copy(update={"tasks": tasks})})
+    if drift is None:
+        return report
+    record = load_drift(drift.folder)
+    said = DriftReport(**record.model_dump(), sentences=tuple(drift_lines(record, load_wording("en"))))
+    return report.model_copy(update={"drift": said})
 
 
 def _reason(outcomes: Sequence[StageOutcome], gates: Mapping[str, GateResult | None]) -> str:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from quantflow.data.params import DataParams
+from quantflow.drift.params import DriftParams
 from quantflow.formats.onnx.params import (
     OnnxAssembleParams,
     OnnxBaseParams,
@@ -15,6 +16,8 @@ from quantflow.formats.onnx.params import (
 from quantflow.formats.params import AssembleParams, ExportParams, ImportParams
 from quantflow.gate.params import GateParams
 from quantflow.inspection.params import InspectParams
+from quantflow.leakage.params import LeakageParams
+from quantflow.measure.adaptive_params import AdaptiveParams
 from quantflow.measure.onnx_params import (
     OnnxFidelityParams,
     OnnxGenerationParams,
@@ -32,8 +35,16 @@ from quantflow.measure.params import (
 )
 from quantflow.pipeline.stage import StageParams
 from quantflow.plan import onnx
-from quantflow.plan.asked import BASELINE_RUNS, custom_cost, generation_cost, import_cost, tasks_cost
+from quantflow.plan.asked import (
+    BASELINE_RUNS,
+    UNCOUNTED_TASKS,
+    custom_cost,
+    generation_cost,
+    import_cost,
+    tasks_cost,
+)
 from quantflow.plan.assigning import assign_cost, search_cost
+from quantflow.plan.drifting import drift_cost
 from quantflow.plan.files import (
     assemble_cost,
     check_cost,
@@ -112,6 +123,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.data.stage:run": _Stage(DataParams, _data),
     "quantflow.measure.baseline:run": _Stage(BaselineParams, _with_text(baseline_cost)),
     "quantflow.measure.noise:run": _Stage(NoiseParams, _with_text(noise_cost)),
+    "quantflow.drift.stage:run": _Stage(DriftParams, _with_text(drift_cost)),
     "quantflow.quantize.stage:run": _Stage(QuantizeParams, _with_text(quantize_cost)),
     "quantflow.quantize.refine:run": _Stage(RefineParams, _with_text(refine_cost)),
     "quantflow.remedies.stage:run": _Stage(RemedyParams, _with_text(remedy_cost)),
@@ -121,6 +133,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.assemble:run": _Stage(AssembleParams, _with_shape(assemble_cost)),
     "quantflow.formats.export:run": _Stage(ExportParams, _with_shape(export_cost)),
     "quantflow.measure.artifact:run": _Stage(MeasureParams, _with_text(measure_cost)),
+    "quantflow.measure.adaptive:run": _Stage(AdaptiveParams, _with_text(measure_cost)),  # at most
     "quantflow.formats.onnx.check:run": _Stage(
         OnnxCheckParams, lambda params, facts: onnx.check_cost(params)
     ),
@@ -142,6 +155,7 @@ STAGES: Mapping[str, _Stage] = {
     "quantflow.formats.onnx.imported:run": _Stage(OnnxImportParams, _with_shape(onnx.import_cost)),
     "quantflow.tasks.stage:baseline": _Stage(TasksParams, _with_shape(tasks_cost)),
     "quantflow.tasks.stage:artifact": _Stage(TasksParams, _with_shape(tasks_cost)),
+    "quantflow.leakage.stage:run": _Stage(LeakageParams, lambda params, facts: Cost(unknown=UNCOUNTED_TASKS)),
     "quantflow.measure.generation:baseline": _Stage(
         GenerationParams, _with_shape(partial(generation_cost, runs=BASELINE_RUNS))
     ),

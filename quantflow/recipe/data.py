@@ -210,6 +210,13 @@ class Data(Section):
         description="Files or globs, relative to the recipe: .jsonl, .json, .txt, .md, .csv, .tsv or "
         ".parquet, as they are or in .gz, .bz2, .xz, .zst or .zip.",
     )
+    reference: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Files or globs with a sample of what the model reads in production, read like those of "
+        "`files`: calibration text is compared with it, and nothing is calibrated or judged on it. "
+        "Default: [].",
+    )
     format: Literal["auto", "jsonl", "json", "txt", "csv", "parquet"] = Field(
         default="auto", description="Format of all files. Default: auto, each by its name."
     )

@@ -61,8 +61,9 @@ def load_recipe(
     reported = {problem.key for problem in problems}
     nodes = dict(walk(changed))
     problems.extend(_source_problems(data, nodes, absolute.parent, reported))
-    files, missing = _files(data, nodes, absolute.parent, reported)
-    problems.extend(missing)
+    files, missing = _files("files", data, nodes, absolute.parent, reported)
+    reference, missing_too = _files("reference", data, nodes, absolute.parent, reported)
+    problems.extend((*missing, *missing_too))
     if problems or isinstance(recipe, list):
         raise _error(problems, shown_as)
     places = {dotted(loc): node.place.text for loc, node in nodes.items() if loc}
@@ -71,7 +72,7 @@ def load_recipe(
         for loc, node in nodes.items()
         if isinstance(node, Scalar) and "${" in node.text
     }
-    return recipe.placed(absolute, files, places, variables)
+    return recipe.placed(absolute, files, reference, places, variables)
 
 
 def _read_text(path: Path) -> str:
@@ -127,13 +128,13 @@ def _source_problems(
 
 
 def _files(
-    data: Mapping[str, object], nodes: Mapping[Loc, Node], base: Path, reported: set[str]
+    key: str, data: Mapping[str, object], nodes: Mapping[Loc, Node], base: Path, reported: set[str]
 ) -> tuple[tuple[str, ...], list[Problem]]:
-    patterns = _section(data, "data").get("files")
+    patterns = _section(data, "data").get(key)
     found: set[str] = set()
     problems: list[Problem] = []
     for index, pattern in enumerate(patterns if isinstance(patterns, list) else []):
-        loc = ("data", "files", index)
+        loc = ("data", key, index)
         if not isinstance(pattern, str) or dotted(loc) in reported:
             continue
         try:

@@ -10,6 +10,7 @@ from quantflow.gate.level import Level
 from quantflow.recipe.artifacts import Artifact, codes_are_there, names_are_unique
 from quantflow.recipe.criteria import KlMargin, PerplexityMargin
 from quantflow.recipe.data import Data
+from quantflow.recipe.drift import DriftLimit
 from quantflow.recipe.onnx import CensusRule, OnnxOptions
 from quantflow.recipe.publishing import Publish
 from quantflow.recipe.report import ReportOptions
@@ -60,6 +61,12 @@ class Gate(Section):
     kl: KlMargin = Field(
         default=KlMargin(), description="Margin for KL divergence, how far next-token distributions moved."
     )
+    evaluation: Literal["fixed", "adaptive"] = Field(
+        default="fixed",
+        description="Whether an artifact is measured on all evaluation documents (fixed), or on as many, in "
+        "random order, as it takes to decide perplexity and mean KL, with 8 looks at most and each paid for "
+        "(adaptive): for trying things out, in torch. Default: fixed.",
+    )
     require: Level | None = Field(
         default=None,
         description="Level of lossless that every artifact has to reach: L1 (logits equal within the "
@@ -100,6 +107,11 @@ class Gate(Section):
         default=Identity(),
         description="Whether tokenizer, chat template, generation config, vocabulary and context length are "
         "the baseline's; null to leave that open. Default: compared, and required.",
+    )
+    drift: DriftLimit | None = Field(
+        default=None,
+        description="How far the text read in production (data.reference) may be from calibration text. "
+        "Default: null, not judged.",
     )
     against: str | None = Field(
         default=None,
@@ -210,15 +222,17 @@ class Recipe(Section):
     def resolved(self) -> dict[str, JsonValue]:
         """Every key with its value, defaults included; what the environment filled in stays `${NAME}`.
 
-        `data.files` is not among them: they are paths of one machine, and the patterns are in the text.
+        `data.files` and `data.reference` are not among them: they are paths of one machine, and the patterns
+        are in the text.
         """
-        values = self.model_dump(mode="json", exclude={"data": {"files"}})
+        values = self.model_dump(mode="json", exclude={"data": {"files", "reference"}})
         return {name: _as_written(value, name, self._variables) for name, value in values.items()}
 
     def placed(
         self,
         path: Path,
         files: tuple[str, ...],
+        reference: tuple[str, ...],
         places: Mapping[str, str],
         variables: Mapping[str, str],
     ) -> "Recipe":
@@ -227,10 +241,13 @@ class Recipe(Section):
         Args:
             path: The recipe file, absolute.
             files: `data.files`, expanded: sorted absolute paths.
+            reference: `data.reference`, likewise.
             places: Dotted key → where it was written.
             variables: Dotted key → its text, of those that name a variable of the environment.
         """
-        copy = self.model_copy(update={"data": self.data.model_copy(update={"files": files})})
+        copy = self.model_copy(
+            update={"data": self.data.model_copy(update={"files": files, "reference": reference})}
+        )
         copy._path = path
         copy._places = places
         copy._variables = variables

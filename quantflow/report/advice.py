@@ -24,6 +24,7 @@ MARGIN_KEYS = {
     "speed": "gate.speed.min_speedup",
     "memory": "gate.memory",
     "tasks": "gate.tasks",
+    "js_bits": "gate.drift.max_js",
 }
 """Metric, or where that varies the criterion's name → the recipe's key of its margin."""
 # Criteria that more text decides; a lower bound of KL is not one of them, and nor is speed.
@@ -61,6 +62,8 @@ def _after_fail(report: Report, words: Wording) -> list[str]:
     steps = [words("next.fail_stop", names=words.joined([artifact.name for artifact in failed]))]
     steps.extend(step for artifact in failed if (step := _smaller_group(artifact, failed, words)))
     steps.append(words("next.fail_text"))
+    if _any(report, "drift", Verdict.FAIL):
+        steps.append(words("next.fail_drift"))
     missed = [c for c in report.criteria if c.required and c.verdict is Verdict.FAIL]
     of_metric = [MARGIN_KEYS.get(c.metric, MARGIN_KEYS.get(c.name, "")) for c in missed]
     keys = sorted(set(of_metric) - {""})

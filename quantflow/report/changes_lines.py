@@ -5,7 +5,7 @@ from quantflow.measure.generated import GenerationValue, Pair
 from quantflow.report.figures import count, percent
 from quantflow.report.model import ArtifactReport, Report
 from quantflow.report.wording import Wording
-from quantflow.tasks.value import TaskValue
+from quantflow.tasks.value import RecoveryValue, TaskValue
 
 
 def changed(artifact: ArtifactReport) -> bool:
@@ -50,6 +50,16 @@ def task_line(task: str, value: TaskValue, words: Wording) -> str:
         lost=count(value.lost),
         gained=count(value.gained),
     )
+
+
+def recovery_line(value: RecoveryValue, words: Wording) -> str:
+    """How much of the tasks' scores is kept in all."""
+    figures = {"value": percent(value.value), "n": count(value.n)}
+    line = words.counted("changes.recovery", value.tasks, count(value.tasks), **figures)
+    if value.ci_low is None or value.ci_high is None:
+        return line
+    ends = {"low": percent(value.ci_low), "high": percent(value.ci_high)}
+    return " ".join((line, words("changes.recovery_interval", **ends)))
 
 
 def flips_line(report: Report, criterion: CriterionResult, words: Wording) -> str:

@@ -7,7 +7,14 @@ from jinja2 import Template
 from quantflow.measure.speed_value import SPEED_METRICS
 from quantflow.report import figures
 from quantflow.report.advice import next_steps
-from quantflow.report.changes_lines import changed, flips_line, generation_line, pair_line, task_line
+from quantflow.report.changes_lines import (
+    changed,
+    flips_line,
+    generation_line,
+    pair_line,
+    recovery_line,
+    task_line,
+)
 from quantflow.report.charts.confidence import confidence_chart
 from quantflow.report.charts.frontier import frontier_chart
 from quantflow.report.charts.heat import heat_chart
@@ -18,7 +25,15 @@ from quantflow.report.charts.tokens import TOKEN_FATES, token_bar
 from quantflow.report.charts.tradeoff import tradeoff_chart
 from quantflow.report.charts.trend import trend_chart
 from quantflow.report.differences import marked
-from quantflow.report.lines import decision_line, kept_line, reading_line, scheme_line
+from quantflow.report.drift_lines import drift_lines
+from quantflow.report.lines import (
+    decision_line,
+    kept_line,
+    leakage_line,
+    reading_line,
+    saving_line,
+    scheme_line,
+)
 from quantflow.report.llama_rows import llama_rows
 from quantflow.report.measures import (
     show_change,
@@ -43,6 +58,7 @@ SECTIONS = (
     "changes",
     "slices",
     "data",
+    "drift",
     "trend",
     "events",
     "provenance",
@@ -112,6 +128,8 @@ def _sections(report: Report) -> list[str]:
         absent.add("lossless")
     if not any(map(changed, report.artifacts)):
         absent.add("changes")
+    if report.data is None or report.data.drift is None:
+        absent.add("drift")
     if trend_chart(report, load_wording(report.language)) is None:
         absent.add("trend")
     return [section for section in SECTIONS if section not in absent]
@@ -136,6 +154,8 @@ def _template(language: Language) -> Template:
         scheme_line,
         reading_line,
         kept_line,
+        leakage_line,
+        saving_line,
         decision_line,
         trend_chart,
         confidence_chart,
@@ -143,8 +163,10 @@ def _template(language: Language) -> Template:
         scan_line,
         generation_line,
         pair_line,
+        recovery_line,
         task_line,
         flips_line,
+        drift_lines,
     )
     return page_environment(language).get_template(
         "report.html.j2",

@@ -1,9 +1,10 @@
 """Facts of a report as a line of text: a scheme, what was read of the files."""
 
 from quantflow.data.documents import Accounting
+from quantflow.data.overlap import PASSAGE as PASSAGE_TOKENS
 from quantflow.report.decision import Decision
-from quantflow.report.figures import count
-from quantflow.report.model import ArtifactReport, Scheme
+from quantflow.report.figures import count, percent
+from quantflow.report.model import ArtifactReport, LeakageReport, Scheme
 from quantflow.report.wording import Wording
 
 
@@ -39,6 +40,34 @@ def reading_line(accounting: Accounting, words: Wording) -> str:
         if number:
             parts.append(words(f"data.{what}", count=count(number)))
     return words("list.clauses").join(parts) + words("list.stop")
+
+
+def leakage_line(leakage: LeakageReport, words: Wording) -> str:
+    """How many evaluation documents share a passage with what was calibrated or chosen on."""
+    number = leakage.evaluation_overlapping
+    return words.counted(
+        "leakage.evaluation",
+        number,
+        count(number),
+        all=count(leakage.evaluation_documents),
+        passage=PASSAGE_TOKENS,
+        share=percent(leakage.evaluation_share),
+    )
+
+
+def saving_line(artifact: ArtifactReport, words: Wording) -> str:
+    """On how many documents an artifact was measured that is measured look by look."""
+    saving = artifact.saving
+    assert saving is not None
+    return words.counted(
+        "criteria.saved",
+        saving.looks,
+        count(saving.looks),
+        name=artifact.name,
+        measured=count(saving.measured),
+        available=count(saving.available),
+        share=percent(saving.share),
+    )
 
 
 def kept_line(artifact: ArtifactReport, words: Wording) -> str:

@@ -58,7 +58,7 @@ def scale_of(criterion: CriterionResult) -> Scale:
         return Scale.COUNT
     if criterion.metric == LEVEL:
         return Scale.LEVEL
-    return Scale.PLAIN if criterion.name == "custom" else Scale.NATS
+    return Scale.PLAIN if criterion.name in ("custom", "drift") else Scale.NATS
 
 
 def is_task(criterion: CriterionResult) -> bool:

@@ -6,10 +6,13 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from quantflow.data.documents import Accounting, SplitName
+from quantflow.drift.record import DriftRecord
 from quantflow.formats.onnx.census_record import Census
 from quantflow.gate.divergence import Divergence
 from quantflow.gate.result import CriterionResult, Lossless
+from quantflow.gate.sequential import Saving
 from quantflow.gate.verdict import Verdict
+from quantflow.leakage.record import TaskLeakage
 from quantflow.measure.measurement import Measurement
 from quantflow.pipeline.events import Event
 from quantflow.quantize.outcome import RefineRecord
@@ -71,6 +74,7 @@ class ArtifactReport(_Part):
         sensitivity: What each unit costs, in the artifact's own precisions; None where nothing was scanned.
         assignment: Which units are spared and why; None where none were to be chosen.
         lossless: The level of lossless that it reaches; None where it was not judged.
+        saving: What stopping early saved; None where documents were measured in one go.
     """
 
     name: str
@@ -91,6 +95,7 @@ class ArtifactReport(_Part):
     sensitivity: ScanRecord | None = None
     assignment: AssignmentRecord | None = None
     lossless: Lossless | None = None
+    saving: Saving | None = None
 
 
 class BaselineReport(_Part):
@@ -117,16 +122,47 @@ class BaselineReport(_Part):
     measurements: Measurement | None
 
 
+class DriftReport(DriftRecord):
+    """Calibration text beside production's.
+
+    Attributes:
+        sentences: The finding and what to do, in English.
+    """
+
+    sentences: tuple[str, ...]
+
+
+class LeakageReport(_Part):
+    """What is judged on and was calibrated on, too.
+
+    Attributes:
+        evaluation_documents: Evaluation documents with windows.
+        evaluation_overlapping: Those of them with a passage that calibration or selection text has word for
+            word. Near duplicates are in one split, so that none is on both sides.
+        evaluation_share: Share of evaluation tokens in such passages.
+        tasks: Task → its items that calibration text has.
+    """
+
+    evaluation_documents: int
+    evaluation_overlapping: int
+    evaluation_share: float
+    tasks: Mapping[str, TaskLeakage] = {}
+
+
 class DataReport(_Part):
     """What became of the business text.
 
     Attributes:
         accounting: Every document and token.
         slices: Slice → split → documents used.
+        leakage: What is judged on and was calibrated on, too; None where that was not counted.
+        drift: Calibration text beside a sample of production's; None where the recipe names none.
     """
 
     accounting: Accounting
     slices: Mapping[str, Mapping[SplitName, int]]
+    leakage: LeakageReport | None = None
+    drift: DriftReport | None = None
 
     @classmethod
     def of(cls, accounting: Accounting) -> Self:
@@ -139,7 +175,19 @@ class DataReport(_Part):
             }
             for name in names
         }
-        return cls(accounting=accounting, slices=slices)
+        return cls(accounting=accounting, slices=slices, leakage=_leakage(accounting))
+
+
+def _leakage(accounting: Accounting) -> LeakageReport | None:
+    """That of the evaluation text."""
+    evaluation = accounting.splits.get("evaluation")
+    if evaluation is None or evaluation.documents_overlapping is None:
+        return None
+    return LeakageReport(
+        evaluation_documents=evaluation.total.documents_used,
+        evaluation_overlapping=evaluation.documents_overlapping,
+        evaluation_share=evaluation.overlap or 0.0,
+    )
 
 
 class TrendPoint(_Part):

@@ -3,10 +3,12 @@
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from quantflow.data.documents import Accounting, SplitAccounting
 from quantflow.report.figures import count
 from quantflow.report.lines import reading_line
+from quantflow.report.model import DataReport
 from quantflow.report.terminal import WIDEST
 from quantflow.report.wording import load_wording
 
@@ -41,6 +43,13 @@ def data_view(accounting: Accounting, width: int) -> RenderableType:
         return Group(table, f" {reading_line(accounting, load_wording('en'))}", "")
     lines = [f"{name}: {_in_words(split)}" for name, split in accounting.splits.items()]
     return Group(*lines, reading_line(accounting, _ENGLISH), "")
+
+
+def drift_view(data: DataReport) -> RenderableType | None:
+    """How production text differs from calibration text; None where it does not or is not known."""
+    if data.drift is None or not data.drift.tokens.is_found:
+        return None
+    return Text(" ".join(data.drift.sentences) + "\n", style="yellow")
 
 
 def _in_words(split: SplitAccounting) -> str:

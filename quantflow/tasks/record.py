@@ -23,6 +23,7 @@ class TaskItem(_Value):
         value: Its score.
         said: What the model answered.
         wanted: What the task holds right.
+        fields: The texts of its document, as the task's data has them; none of an artifact's items.
     """
 
     id: str
@@ -31,6 +32,7 @@ class TaskItem(_Value):
     value: float
     said: str
     wanted: str
+    fields: tuple[str, ...] = ()
 
 
 class TaskNoise(_Value):
@@ -80,6 +82,11 @@ class TaskRecord(_Value):
     def value(self) -> float:
         """The mean score."""
         return sum(item.value for item in self.items) / len(self.items)
+
+    def without_fields(self) -> "TaskRecord":
+        """The same without the texts of its items' documents, which one record has to hold."""
+        bare = tuple(item.model_copy(update={"fields": ()}) for item in self.items)
+        return self.model_copy(update={"items": bare})
 
 
 def save_tasks(output: Path, records: Sequence[TaskRecord]) -> None:

@@ -27,7 +27,8 @@ def task_records(
         tokenizer: The model's.
         usual: The model.
         again: The same model, run in another way (other batches, other pieces): some items are run on it,
-            too, as the noise floor; None for none.
+            too, as the noise floor; None for none, as of artifacts, whose records then have no texts of items
+            either.
         reporter: Receives progress and events, and keeps what interruptions would cost.
 
     Raises:
@@ -54,6 +55,8 @@ def task_records(
         if again is not None:
             other = run_task(spec, params, asked(spec, again, " in other batches"), NOISE_ITEMS)
             record = record.model_copy(update={"noise": _noise(record, other)})
+        else:
+            record = record.without_fields()
         records.append(record)
     return records
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lm_eval.api.metrics import mean, nanmean
@@ -182,7 +182,21 @@ def _item(task: str, sample: Mapping[str, Any], cluster: str, metric: str, spec:
         value=float(value),
         said=_said(sample)[:LONGEST_SAID],
         wanted=str(sample["target"])[:LONGEST_SAID],
+        fields=tuple(_texts(sample["doc"])),
     )
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts of a document, in order; empty ones are none."""
+    if isinstance(value, str):
+        if value.strip():
+            yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, Sequence) and not isinstance(value, bytes):
+        for part in value:
+            yield from _texts(part)
 
 
 def _said(sample: Mapping[str, Any]) -> str:

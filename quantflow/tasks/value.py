@@ -62,6 +62,27 @@ class TaskValue(BaseModel):
     flips: tuple[Flip, ...]
 
 
+class RecoveryValue(BaseModel):
+    """How much of the baseline's scores an artifact keeps over all tasks; a description, not judged.
+
+    Attributes:
+        value: Sum over tasks of the artifact's mean scores over that of the baseline's, each task with the
+            same weight.
+        ci_low: Lower end of its 90 % interval; None where a task has a single group of items.
+        ci_high: Upper end, likewise.
+        tasks: Tasks of whose metric more is better.
+        n: Their items.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float
+    ci_low: float | None
+    ci_high: float | None
+    tasks: int
+    n: int
+
+
 def task_value(baseline: TaskRecord, measured: TaskRecord) -> TaskValue:
     """Put two models' scores of the same items side by side.
 

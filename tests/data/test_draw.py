@@ -17,7 +17,7 @@ from quantflow.data.cut import Cutting
 from quantflow.data.draw import LARGEST_PART, Drawn, draw
 from quantflow.data.encode import Encoder
 from quantflow.data.mistakes import Mistakes
-from quantflow.data.need import SPARE, need_of
+from quantflow.data.need import SPARE, Need, need_of
 from quantflow.data.params import DataParams
 from quantflow.data.rank import rank
 from quantflow.data.record import Mistake, Record, digest_of
@@ -36,8 +36,12 @@ def params(**changed: Any) -> DataParams:
     return make_params(**{"calibration_windows": 2, "evaluation_windows": 4} | changed)
 
 
+def asked() -> tuple[Need, int]:
+    return need_of(params()), params().seed
+
+
 def take(records: list[Record], encoder: Encoder, given: DataParams) -> list[Drawn]:
-    drawn, _ = draw(records, encoder, given, CUTTING, Mistakes("skip"))
+    drawn, _ = draw(records, encoder, need_of(given), given.seed, CUTTING, Mistakes("skip"))
     return drawn
 
 
@@ -132,9 +136,9 @@ def test_a_text_of_which_the_tokenizer_makes_nothing_is_refused_or_skipped_like_
     encoder = Deaf(source / "checkpoint")
     records = [record("w1 w2", name="1"), record("w9", name="2")]
     with pytest.raises(DataError, match="makes no token of it") as caught:
-        draw(records, encoder, params(), CUTTING, Mistakes("refuse"))
+        draw(records, encoder, *asked(), CUTTING, Mistakes("refuse"))
     assert caught.value.where == "f:2"
-    drawn, seen = draw(records, encoder, params(), CUTTING, Mistakes("skip"))
+    drawn, seen = draw(records, encoder, *asked(), CUTTING, Mistakes("skip"))
     assert (seen.documents, sum(item.document is None for item in drawn)) == (2, 1)
 
 
@@ -143,7 +147,7 @@ def test_mistakes_among_the_records_do_not_reach_the_draw(encoder: Encoder) -> N
     found, seen = draw(
         [Mistake("f:1", "no", undecodable=True), record("w1"), Mistake("f:3", "no")],
         encoder,
-        params(),
+        *asked(),
         CUTTING,
         mistakes,
     )
@@ -157,6 +161,6 @@ def test_a_template_that_takes_no_conversation_ends_the_reading_soon(
     refused = [record([{"role": "tool", "content": words(i)}], name=str(i)) for i in range(20)]
     read = iter(refused)
     with pytest.raises(DataError, match=r"first 5 conversations .* tools are not for us") as caught:
-        draw(read, encoder, params(), CUTTING, Mistakes("skip"))
+        draw(read, encoder, *asked(), CUTTING, Mistakes("skip"))
     assert caught.value.where == "f:4" and len(list(read)) == 15
     assert len(take([record(words(1)), *refused], encoder, params())) == 21

@@ -8,6 +8,7 @@ from quantflow.data.cut import Cutting
 from quantflow.data.draw import Drawn, draw
 from quantflow.data.encode import Encoder, TokenizedDocument
 from quantflow.data.mistakes import Mistakes
+from quantflow.data.need import need_of
 from quantflow.errors import DataError, SourceError
 from tests.data.conftest import ASSISTANT, BOS, DATED_TEMPLATE, EOS, FIRST_WORD, USER, write_source
 from tests.data.reading import make_params, read
@@ -18,7 +19,8 @@ CHAT = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "
 def take(tmp_path: Path, encoder: Encoder, *lines: dict[str, Any]) -> list[Drawn]:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    drawn, _ = draw(read(path), encoder, make_params(path), Cutting(8, 8, None), Mistakes("refuse"))
+    given = make_params(path)
+    drawn, _ = draw(read(path), encoder, need_of(given), given.seed, Cutting(8, 8, None), Mistakes("refuse"))
     return sorted(drawn, key=lambda item: str(item.document and item.document.digest))
 
 

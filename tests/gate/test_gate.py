@@ -74,7 +74,8 @@ ALONE = np.arange(1000, dtype=np.int32)
 
 def asked(document: NDArray[np.int32], clusters: NDArray[np.int32] = ALONE, **more: Any) -> Asked:
     target = np.zeros(document.size, dtype=np.int32)
-    return Asked(document, target, clusters, more.get("slices", ("all",) * 1000), VOCABULARY)
+    slices, known = more.get("slices", ("all",) * 1000), more.get("known", ())
+    return Asked(document, target, clusters, slices, VOCABULARY, known)
 
 
 def gate(

@@ -135,3 +135,40 @@ def test_a_tokenizer_without_tokenizer_json_is_compared_by_its_own_files(folders
     assert differences(*folders) == {}
     (folders[1] / "tokenizer.model").write_bytes(b"other pieces")
     assert "tokenizer" in differences(*folders)
+
+
+GENAI = {
+    "model": {"bos_token_id": 1, "eos_token_id": 2, "vocab_size": 400, "context_length": 256, "decoder": {}},
+    "search": {"do_sample": False, "top_k": 50, "top_p": 1.0, "temperature": 1.0, "max_length": 256},
+}
+
+
+@pytest.mark.parametrize(
+    ("edit", "aspect"),
+    [
+        (lambda settings: settings["model"].update(bos_token_id=7), None),  # made up where there is none
+        (lambda settings: settings["model"].update(eos_token_id=[2, 5]), "generation config"),
+        (lambda settings: settings["search"].update(top_k=1), "generation config"),
+        (lambda settings: settings["model"].update(vocab_size=512), "vocabulary"),
+        (lambda settings: settings["model"].update(context_length=64), "context length"),
+    ],
+)
+def test_a_bare_graph_is_compared_by_its_settings_of_genai(
+    folders: tuple[Path, Path], edit: Callable[[dict[str, Any]], object], aspect: str | None
+) -> None:
+    baseline, artifact = folders
+    for name in ("config.json", "generation_config.json"):
+        (artifact / name).unlink()
+    # The builder says the context's length in the tokenizer's settings, too.
+    change(artifact / "tokenizer_config.json", lambda settings: settings.update(model_max_length=256))
+    (artifact / "genai_config.json").write_text(json.dumps(GENAI))
+    assert differences(baseline, artifact) == {}
+    change(artifact / "genai_config.json", edit)
+    assert list(differences(baseline, artifact)) == ([aspect] if aspect else [])
+
+
+def test_a_graph_with_nothing_beside_it_is_not_the_baselines(folders: tuple[Path, Path]) -> None:
+    baseline, artifact = folders
+    for path in artifact.iterdir():
+        path.unlink()
+    assert {"tokenizer", "vocabulary", "context length"} <= set(differences(baseline, artifact))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from quantflow.gate.sequential import MOST_LOOKS, Saving, at_level, look_levels, look_sizes
+from quantflow.gate.sequential import Saving, at_level, look_levels
 from quantflow.gate.statistics import RatioEstimate, t_quantile
+from quantflow.measure.looks import MOST_LOOKS, look_sizes
 
 
 def test_one_look_is_the_fixed_test() -> None:
@@ -58,6 +59,6 @@ def test_a_stricter_look_has_longer_arms_on_both_sides() -> None:
 
 def test_what_was_saved_is_said() -> None:
     assert Saving(90, 240, 3).sentence() == (
-        "Every criterion was decided after 90 of 240 documents (3 looks): 62 % of the measuring was saved."
+        "Perplexity and KL were decided after 90 of 240 documents (3 looks): 62 % of the measuring was saved."
     )
     assert Saving(240, 240, 8).sentence() == "All 240 documents were needed (8 looks)."

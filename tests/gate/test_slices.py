@@ -77,6 +77,18 @@ def test_a_slice_without_a_document_is_inconclusive_never_a_pass() -> None:
         assert result.verdict is Verdict.INCONCLUSIVE
 
 
+def test_each_slice_means_those_without_an_evaluation_document_too() -> None:
+    each = SliceMargin(slice="*", margin=0.5, required=True)
+    for metric in ("perplexity", "kl"):
+        # The last slice's documents are in calibration, say: it is known, and nothing of it is measured.
+        result = gate(pair(), with_slices(each, metric=metric), slices=SLICES, known=("refunds",))
+        judged = {c.slice: c for c in result.criteria if c.slice != "all"}
+        assert judged["refunds"].verdict is Verdict.INCONCLUSIVE
+        assert "No evaluation document is of this slice" in judged["refunds"].reason
+        assert judged["orders"].verdict is Verdict.PASS
+        assert result.verdict is Verdict.INCONCLUSIVE
+
+
 def test_the_mean_kl_is_judged_by_slice_too() -> None:
     baseline, measured = pair(120, kl=0.01, kl_spread=0.001)
     assert measured.kl is not None

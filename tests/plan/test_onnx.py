@@ -116,8 +116,9 @@ def test_a_graph_that_torch_exports_takes_longer_and_holds_a_tied_head_twice() -
 def test_which_listed_families_are_exported_is_what_the_builder_does_not_know(kind: str) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    architecture: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(tiny_config(kind))]
-    assert (architecture.__name__ not in ARCHITECTURES) == (kind in onnx.EXPORTED)
+    model: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(tiny_config(kind))]
+    architecture = model.__name__
+    assert (architecture not in ARCHITECTURES) == (kind in onnx.EXPORTED)
 
 
 def test_every_candidate_of_a_search_is_written_and_measured() -> None:

@@ -100,7 +100,7 @@ def run(params: OnnxAssembleParams, inputs: Mapping[str, Path], output: Path, re
         name=params.name,
         format="onnx",
         bytes=folder_bytes(folder),
-        weight_bytes=written.bytes,
+        weight_bytes=written.weight_bytes,
         source_weight_bytes=sum(stored.spec(name).bytes for name in stored.names()),
         quantized_linears=sum(len(linear.parts) for linear in base.linears if linear.weight in planned),
         kept_units=tuple(unit for unit in expectation.units if unit in kept),

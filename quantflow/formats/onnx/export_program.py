@@ -58,8 +58,8 @@ class Product(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[..., in]` → `[..., out]`."""
-        product = torch.matmul(x, self.MatMul.weight)
-        return product if self.Add is None else product + self.Add.bias
+        product = torch.matmul(x, self.MatMul.get_parameter("weight"))
+        return product if self.Add is None else product + self.Add.get_parameter("bias")
 
 
 class Flat(nn.Module):

@@ -74,7 +74,7 @@ class GraphFile:
         return place[2] if place is not None else len(_inline(tensor))
 
     @property
-    def bytes(self) -> int:
+    def weight_bytes(self) -> int:
         """Of all constants' data; what several have in common once."""
         places = {_place(tensor) or name: self.size(name) for name, tensor in self.initializers.items()}
         return sum(places.values())

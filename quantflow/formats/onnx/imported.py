@@ -66,7 +66,7 @@ def run(params: OnnxImportParams, inputs: Mapping[str, Path], output: Path, repo
             name=params.name,
             format="onnx",
             bytes=sum(sizes.values()),
-            weight_bytes=sum(graph.size(name) for name in graph.initializers),
+            weight_bytes=graph.weight_bytes,
             source_weight_bytes=load_checkpoint(inputs["source"]).bytes,
             quantized_linears=sum(product.computes != "float" for product in products),
             kept_units=(),

@@ -3,10 +3,12 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from lm_eval.api.instance import Instance
+from numpy.typing import NDArray
 
 from quantflow.errors import SourceError
 from quantflow.formats.onnx.base import load_base
@@ -100,9 +102,23 @@ def test_greedy_text_is_torchs_and_stops_where_torchs_does(ground: Ground) -> No
     assert any(mine)
 
 
-def test_prompts_in_pieces_over_the_cache_are_the_same_prompts(ground: Ground) -> None:
+def test_prompts_in_pieces_over_the_cache_are_the_same_prompts(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    run = OnnxModel._run
+
+    def counted(self: OnnxModel, ids: NDArray[np.int64], past: int, cache: list[Any]) -> NDArray[np.float32]:
+        sizes.append(ids.size)
+        return run(self, ids, past, cache)
+
+    monkeypatch.setattr(OnnxModel, "_run", counted)
     pairs = requests("loglikelihood", *((a, b) for a in CONTEXTS for b in ANSWERS))
-    whole, pieces = in_onnx(ground).loglikelihood(pairs), in_onnx(ground, 3).loglikelihood(pairs)
+    whole = in_onnx(ground).loglikelihood(pairs)
+    assert len([size for size in sizes if size > 3]) >= len(CONTEXTS) - 1
+    sizes.clear()
+    pieces = in_onnx(ground, 3).loglikelihood(pairs)
+    assert max(sizes) == 3
     assert [score for score, _ in pieces] == pytest.approx([score for score, _ in whole], abs=1e-4)
     assert [greedy for _, greedy in pieces] == [greedy for _, greedy in whole]
 

@@ -19,7 +19,6 @@ from quantflow.formats.onnx.census_record import load_expectation
 from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE, OnnxAssembleParams
 from quantflow.measure import onnx as measuring
 from quantflow.pipeline.storage import of_storage
-from quantflow.runtime import ort
 from quantflow.runtime.ort import OnnxModel
 from tests import faults
 from tests.formats.onnx.conftest import BUILD, SESSION, Ground
@@ -75,7 +74,7 @@ def test_a_disk_too_full_for_the_optimised_graph_leaves_nothing_of_it(
         Path(settings.optimized_model_filepath).write_bytes(b"half")
         raise RuntimeError("system error number 28: No space left on device")
 
-    monkeypatch.setattr(ort.onnxruntime, "InferenceSession", fails)
+    monkeypatch.setattr("quantflow.runtime.ort.onnxruntime.InferenceSession", fails)
     (tmp_path / "measured").mkdir()
     inputs = {"base": ground.base, "data": ground.data, "baseline": ground.base, "assemble": artifact}
     reporter = RecordingReporter()

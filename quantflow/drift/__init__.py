@@ -1,0 +1,1 @@
+"""Whether calibration text is like what the model reads in production."""

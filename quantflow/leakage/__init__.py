@@ -1,0 +1,1 @@
+"""Whether items of tasks stand in calibration text."""
