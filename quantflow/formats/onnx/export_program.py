@@ -33,6 +33,9 @@ _WRAPPED = "model."
 class Constants(nn.Module):
     """Parameters under the names that a graph's constants are to have."""
 
+    weight: Tensor
+    bias: Tensor
+
     def __init__(self, **named: Tensor) -> None:
         super().__init__()
         for name, values in named.items():
