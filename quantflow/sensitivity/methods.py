@@ -114,7 +114,9 @@ def auto(ground: Ground, estimated: Scored, choices: Sequence[Choose]) -> Scored
 
     known = {key: own.kl for key, own in estimated.found.items() if own.method == "exact"}
     estimates = {key: own.kl for key, own in estimated.found.items() if key not in known}
-    state = settle(estimates, choices, measure, ground.cost, allowance(ground, estimated), known)
+    state = settle(
+        estimates, choices, measure, ground.cost, allowance(ground, estimated), ground.reporter, known
+    )
     found: dict[Key, Found] = {}
     exact_ones = merged(rounds)
     for key in ground.keys:

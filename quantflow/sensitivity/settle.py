@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from quantflow.pipeline.events import Reporter
 from quantflow.sensitivity.measured import Key
 
 Scores = Mapping[Key, float]
@@ -72,6 +73,7 @@ def settle(
     measure: Callable[[Sequence[Key]], Scores],
     cost: Callable[[Sequence[Key]], float],
     allowance: float,
+    reporter: Reporter,
     known: Scores | None = None,
 ) -> Settling:
     """Make exact what decides, the most doubtful first, until nothing is in doubt or the allowance is spent.
@@ -82,11 +84,12 @@ def settle(
         measure: Gives exact scores.
         cost: What that takes, forwards.
         allowance: Forwards that may be spent.
+        reporter: Is told of progress.
         known: Exact scores that there are already.
     """
     state = Settling(estimates, dict(known or {}))
     left = allowance
-    while doubtful := in_doubt(state, choices):
+    while doubtful := in_doubt(state, choices, reporter):
         round_of = _affordable(doubtful, cost, left)
         if not round_of:
             return state
@@ -97,7 +100,7 @@ def settle(
     return state
 
 
-def in_doubt(state: Settling, choices: Sequence[Choose]) -> list[Key]:
+def in_doubt(state: Settling, choices: Sequence[Choose], reporter: Reporter) -> list[Key]:
     """Units whose true score, as far as can be told, may be one that would change a choice; nearest first."""
     scores = state.scores
     now = [choose(scores) for choose in choices]
@@ -107,8 +110,15 @@ def in_doubt(state: Settling, choices: Sequence[Choose]) -> list[Key]:
         moved = (scores | {key: scores[key] * f} for f in (factor, 1 / factor))
         return any(choose(other) != was for other in moved for choose, was in zip(choices, now, strict=True))
 
-    open_ = [key for key in scores if key not in state.exact and scores[key] > 0 and decides(key, WIDE)]
-    near = {key for key in open_ if decides(key, NARROW)}
+    unknown = [key for key in scores if key not in state.exact and scores[key] > 0]
+    open_, near = list[Key](), set[Key]()
+    with reporter.track("Finding the units whose scores decide", len(unknown)) as advance:
+        for key in unknown:  # an assignment takes up to a tenth of a second, and there are hundreds
+            if decides(key, WIDE):
+                open_.append(key)
+                if decides(key, NARROW):
+                    near.add(key)
+            advance(1)
     return sorted(open_, key=lambda key: (key not in near, -scores[key]))
 
 
