@@ -1,9 +1,8 @@
 """A decoder whose weights are in memory only while they are used.
 
 The model is built without weights. What comes before its first block and after its last is its own forward:
-with the blocks' `forward` replaced it runs as ever, and says what each block is called with, or is given the
-hidden states it would have computed. Blocks are then run one at a time by the caller, with weights loaded for
-just that long.
+with the blocks' `forward` replaced it says what each block is called with, or is given the hidden states that
+it would have computed. The caller runs blocks one at a time, with weights loaded for just that long.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from quantflow.model.embedding import rows_in_place
 from quantflow.model.families import FAMILIES, Family
 from quantflow.model.replaced import forwards_replaced
 from quantflow.model.unlisted import inspect_blocks
-from quantflow.model.weights import WeightReader
+from quantflow.model.weights import SafetensorsReader, WeightReader, read_table
 
 
 class StreamedDecoder:
@@ -270,7 +269,11 @@ class StreamedDecoder:
             yield
 
     def _read(self, name: str, shape: torch.Size) -> Tensor:
-        weight = self.reader.read(self._stored_name(name))
+        stored = self._stored_name(name)
+        if name in (*self._before_names, *self._head_names) and isinstance(self.reader, SafetensorsReader):
+            self._check_shape(name, self.reader.shape(stored), shape)
+            return read_table(self.reader, stored, self.device, self.dtype)
+        weight = self.reader.read(stored)
         self._check_shape(name, tuple(weight.shape), shape)
         return weight.to(self.device, self.dtype)
 

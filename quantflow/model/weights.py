@@ -42,6 +42,9 @@ class WeightReader(Protocol):
         """
 
 
+TABLE_BYTES = 64 << 20
+"""Bytes of an embedding or a head that are read at once: with 128,000 tokens it is larger than any block."""
+
 GET_INDEX = "Index and shards do not belong together: get all files of one revision."
 
 
@@ -169,6 +172,31 @@ class SafetensorsReader:
                 hint="The weights are incomplete or belong to another architecture than config.json says.",
             )
         return self._files[name]
+
+
+def read_table(
+    reader: SafetensorsReader, name: str, device: torch.device, dtype: torch.dtype
+) -> torch.Tensor:
+    """An embedding or a head in another type, without it being in memory in both types at once.
+
+    Args:
+        reader: Where it is stored.
+        name: Its name there.
+        device: Where it goes.
+        dtype: What it becomes.
+
+    Raises:
+        QuantFlowError: Of the reader's error class, if there is no such tensor or it cannot be read.
+    """
+    shape, spec = reader.shape(name), reader.spec(name)
+    step = TABLE_BYTES * shape[0] // max(1, spec.bytes) if len(shape) == 2 else 0
+    if step == 0 or step >= shape[0] or spec.dtype == dtype:
+        return reader.read(name).to(device, dtype)
+    table = torch.empty(shape, dtype=dtype, device=device)
+    for begin in range(0, shape[0], step):
+        end = min(begin + step, shape[0])
+        table[begin:end] = reader.rows(name, range(begin, end)).to(device, dtype)
+    return table
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:

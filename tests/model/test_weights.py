@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from quantflow.errors import SourceError
+from quantflow.model import weights
 from quantflow.model.weights import INDEX_FILE, SafetensorsReader
 from tests.tiny_models import random_model, tiny_config
 
@@ -72,3 +73,26 @@ def test_an_index_of_another_form_is_refused(tmp_path: Path, content: str) -> No
 def test_a_folder_without_weights_says_so(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"neither model\.safetensors nor"):
         SafetensorsReader(tmp_path)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9])
+def test_a_table_in_another_type_is_read_in_pieces_and_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    stored = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    save_file({"lm_head.weight": stored}, tmp_path / "model.safetensors")
+    reader = SafetensorsReader(tmp_path)
+    monkeypatch.setattr(weights, "TABLE_BYTES", rows * 3 * 2)
+    whole: list[str] = []
+    real = reader.read
+
+    def read(name: str) -> torch.Tensor:
+        whole.append(name)
+        return real(name)
+
+    monkeypatch.setattr(reader, "read", read)
+    table = weights.read_table(reader, "lm_head.weight", torch.device("cpu"), torch.float32)
+    assert table.dtype == torch.float32 and torch.equal(table, stored.float())
+    assert bool(whole) == (rows >= 8)
+    same = weights.read_table(reader, "lm_head.weight", torch.device("cpu"), torch.bfloat16)
+    assert torch.equal(same, stored)
