@@ -22,6 +22,7 @@ def test_the_stage_writes_three_sets_of_windows_the_documents_and_the_accounting
     output, recorder = make(tmp_path, source, corpus())
     assert sorted(content_of(output)) == [
         "accounting.json",
+        "calibration-documents.safetensors",
         "calibration.safetensors",
         "documents.json",
         "evaluation.safetensors",
