@@ -193,7 +193,7 @@ def _equal_logits(
         return check(False, f"Its logits are not the baseline's: {figures}.")
     if change > allowed[0] or kl > allowed[1]:
         return check(False, f"Its logits are not the baseline's: {figures}.")
-    # One difference shows that logits differ, however few were looked at; that none does takes enough of them.
+    # One difference shows that logits differ, however few were looked at; that none does takes many.
     if not all_measured:
         return check(None, "Measuring stopped before all documents were measured, and it takes them all.")
     if np.unique(measured.document).size < MIN_DOCUMENTS:
