@@ -2,6 +2,7 @@
 
 import getpass
 import os
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated
@@ -33,7 +34,7 @@ def approve(
     report = load_report(folder)
     if not any(artifact.digest for artifact in report.artifacts):
         raise RecipeError("the run made no artifact that could be approved", where=report.run_id)
-    _decide(folder, report, _decision("approval", report, reason, by))
+    _decide(folder, report, _decision("approval", report, reason, by, digests(report)))
     return 0
 
 
@@ -56,7 +57,9 @@ def waive(
     folder = find_report(run, Path.cwd())
     report = load_report(folder)
     label = missed_label(report, criterion)
-    decision = _decision("waiver", report, reason, by, criterion=label, until=_day(until))
+    decision = _decision(
+        "waiver", report, reason, by, missing_it(report, label), criterion=label, until=_day(until)
+    )
     _decide(folder, report, decision)
     return 0
 
@@ -105,7 +108,25 @@ def _day(text: str) -> date:
     return day
 
 
-def _decision(kind: str, report: Report, reason: str, by: str | None, **more: object) -> Decision:
+def digests(report: Report) -> dict[str, str]:
+    """Artifact → digest of its bytes, of those that a run made."""
+    return {a.name: a.digest for a in report.artifacts if a.digest}
+
+
+def missing_it(report: Report, label: str) -> dict[str, str]:
+    """The same of those that miss a criterion: of the others nobody has seen anything that could be waived.
+
+    Args:
+        report: The run's.
+        label: The criterion's.
+    """
+    missing = {c.artifact for c in report.criteria if c.label == label and c.verdict is not Verdict.PASS}
+    return {name: digest for name, digest in digests(report).items() if name in missing}
+
+
+def _decision(
+    kind: str, report: Report, reason: str, by: str | None, about: Mapping[str, str], **more: object
+) -> Decision:
     if not reason.strip():
         raise RecipeError("a decision needs a reason", where="--reason")
     return Decision.model_validate(
@@ -116,7 +137,7 @@ def _decision(kind: str, report: Report, reason: str, by: str | None, **more: ob
             "by": by or _user(),
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "reason": reason,
-            "digests": {a.name: a.digest for a in report.artifacts if a.digest},
+            "digests": dict(about),
             **more,
         }
     )

@@ -4,12 +4,20 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import betaincinv
 
 from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.gate.decide import FIXED_LEVEL, Criterion, decide, error, not_finite, nothing
 from quantflow.gate.result import CriterionResult
 from quantflow.gate.sequential import RESOLVED, at_level
-from quantflow.gate.statistics import needed_clusters, quantile_estimate, ratio_estimate
+from quantflow.gate.statistics import (
+    ONE_SIDED_LEVEL,
+    RatioEstimate,
+    needed_clusters,
+    quantile_estimate,
+    ratio_estimate,
+    t_quantile,
+)
 from quantflow.measure.measurement import Samples
 
 TAIL = 0.99
@@ -104,7 +112,30 @@ def top1_criterion(artifact: str, measured: Samples, min_agreement: float) -> Cr
     if estimate.value == 0:  # no spread is seen where nothing differs
         estimate = replace(estimate, ci_high=min(1.0, RULE_OF_THREE / estimate.n_clusters))
         needed = max(MIN_DOCUMENTS, math.floor(RULE_OF_THREE / margin) + 1) if margin > 0 else None
+    else:
+        estimate = replace(estimate, ci_high=max(estimate.ci_high, rare_share_bound(estimate)))
     return decide(artifact, TOP1, estimate, margin, value=1 - estimate.value, needed=needed)
+
+
+def rare_share_bound(estimate: RatioEstimate) -> float:
+    """One-sided 95 % upper bound of a share that holds where events are few, too.
+
+    Of a few flips the mean is far from normal: two standard errors above one flip are 2.7 flips, where up to
+    4.7 are compatible with it. Korn & Graubard (1998), "Confidence intervals for proportions with small
+    expected number of positive counts estimated from survey data", Survey Methodology 24: Clopper and
+    Pearson's bound at the sample size that would have this standard error without documents.
+
+    Args:
+        estimate: A share above 0, its standard error and the documents it came from.
+    """
+    share = estimate.value
+    if share >= 1 or estimate.n_clusters == 1:
+        return 1.0
+    size = float(estimate.n)
+    if estimate.std_error > 0:
+        ratio = t_quantile(estimate.n - 1) / t_quantile(estimate.n_clusters - 1)
+        size = min(size, share * (1 - share) / estimate.std_error**2 * ratio**2)
+    return float(betaincinv(share * size + 1, size - share * size, ONE_SIDED_LEVEL))
 
 
 def _unusable(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import poisson
 
 from quantflow.gate.kl import kl_criterion, kl_p99_criterion, top1_criterion
 from quantflow.gate.statistics import quantile_estimate, ratio_estimate
@@ -79,6 +80,20 @@ def test_agreement_everywhere_is_bounded_by_documents_which_are_the_sample() -> 
     assert (closer.verdict, closer.needed_clusters) == (Verdict.INCONCLUSIVE, 60)
     enough = top1_criterion("int4", pair(60)[1], min_agreement=0.95)
     assert enough.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("expected", [3, 4.5, 6, 9])
+def test_a_few_flips_pass_no_more_often_than_one_time_in_twenty_at_the_margin(expected: float) -> None:
+    _, measured = pair(40)
+    n = measured.document.size
+    wrong = 0.0
+    for flips in range(12):  # of more none passes at these margins
+        top1 = np.ones(n, dtype=np.bool_)
+        top1[np.linspace(0, n - 1, flips).astype(int)] = False  # each in another document, as chance has it
+        judged = top1_criterion("int4", replace(measured, top1=top1), min_agreement=1 - expected / n)
+        if judged.verdict is Verdict.PASS:
+            wrong += float(poisson.pmf(flips, expected))
+    assert wrong <= 0.05
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -82,5 +82,11 @@ def test_logits_that_differ_are_believed_before_tensors_that_do_not() -> None:
     assert "something around them differs" in found.checks[0].reason
 
 
+def test_logits_that_differ_on_the_documents_measured_are_believed_where_measuring_stopped_early() -> None:
+    found = find_level(Verdict.PASS, *LOSSY, NOISE, all_measured=False, tensors_same=True)
+    assert found.level == "L3"
+    assert find_level(Verdict.PASS, *COPY, NOISE, all_measured=False, tensors_same=True).level == "L1"
+
+
 def test_equal_tensors_do_not_save_what_misses_its_criteria() -> None:
     assert find_level(Verdict.FAIL, *COPY, NOISE, tensors_same=True).level is None

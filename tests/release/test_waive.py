@@ -2,7 +2,7 @@
 
 import pytest
 
-from quantflow.commands.decide import missed_label
+from quantflow.commands.decide import missed_label, missing_it
 from quantflow.errors import RecipeError
 from quantflow.gate.verdict import Verdict
 from quantflow.report.model import Report
@@ -29,3 +29,13 @@ def test_of_several_one_has_to_be_named() -> None:
         missed_label(run, "kl")
     assert refused.value.hint == "Name one of kl/kl_mean, kl/kl_p99."
     assert missed_label(run, "kl/kl_p99") == "kl/kl_p99"
+
+
+def test_a_waiver_is_of_the_artifacts_that_miss_it_and_of_no_other_s_bytes() -> None:
+    fine = criterion("kl", Verdict.PASS)
+    bad = fine.model_copy(update={"artifact": "int4-gptq", "verdict": Verdict.FAIL})
+    run = report(Verdict.PASS, Verdict.FAIL, criteria=(fine, bad))
+    first = run.artifacts[0].model_copy(update={"digest": "a" * 64})
+    second = first.model_copy(update={"name": "int4-gptq", "digest": "b" * 64})
+    run = run.model_copy(update={"artifacts": (first, second)})
+    assert missing_it(run, bad.label) == {"int4-gptq": "b" * 64}
