@@ -16,7 +16,7 @@ PERMUTATIONS = 499
 """Random ways to deal documents out: their mean is then known to a twentieth of their spread."""
 
 _AT_ONCE = 1 << 22
-"""Counts held at once: some tens of megabytes."""
+"""Counts, or places of documents, held at once: some tens of megabytes."""
 
 _SEED = 20_261_130  # any will do, the same for ever: equal texts have equal figures
 
@@ -127,7 +127,7 @@ def _dealt(counted: TokenCounts) -> Floats:
     random = np.random.Generator(np.random.PCG64(_SEED))
     groups, types = counted.counts.shape
     total = _sum(counted.counts)
-    step = max(1, _AT_ONCE // types)
+    step = max(1, _AT_ONCE // max(types, groups))
     parts = []
     for begin in range(0, PERMUTATIONS, step):
         size = min(step, PERMUTATIONS - begin)

@@ -1,9 +1,12 @@
 """How far two texts' tokens are apart, and what of it is chance."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from quantflow.drift import distance
 from quantflow.drift.distance import count_tokens, js_bits, token_difference
 from quantflow.drift.record import Difference
 
@@ -84,3 +87,17 @@ def test_near_duplicates_are_one_document() -> None:
 def test_equal_texts_give_equal_figures() -> None:
     texts = [text(np.random.default_rng(5), 40, zipf(shift)) for shift in (0, 2)]
     assert difference(*texts) == difference(*texts)
+
+
+def test_many_short_documents_are_dealt_out_a_few_times_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [np.array([number % 3], dtype=np.int32) for number in range(2000)]
+    counted = count_tokens(texts[:900], texts[900:], range(900), range(1100))
+    whole = token_difference(counted)
+    at_once = 1 << 15
+    monkeypatch.setattr(distance, "_AT_ONCE", at_once)
+    tracemalloc.start()
+    in_pieces = token_difference(counted)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert in_pieces == whole
+    assert peak < 8 * 8 * at_once  # a few arrays of eight bytes a place
