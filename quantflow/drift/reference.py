@@ -107,6 +107,42 @@ def reference_text(params: DriftParams, encoder: Encoder, reporter: Reporter) ->
     ]
 
 
+def not_calibrated(
+    documents: Sequence[TokenizedDocument], calibration: Text, reporter: Reporter
+) -> list[TokenizedDocument]:
+    """Leave out of production's documents those that calibration has word for word.
+
+    They are no second sample: chance does not make a text differ from itself, and a floor for what chance
+    does would be taken off all the same.
+
+    Args:
+        documents: Production's.
+        calibration: The other side.
+        reporter: Told of what was left out.
+
+    Raises:
+        DataError: No other is left.
+    """
+    known = {tokens.astype(np.int32).tobytes() for tokens in calibration.tokens}
+    kept = [one for one in documents if one.tokens.astype(np.int32).tobytes() not in known]
+    if not kept:
+        raise DataError(
+            "all documents of it are calibration text, too, which would be compared with itself",
+            where="data.reference",
+            hint="Give a sample of production text that nothing is calibrated on.",
+        )
+    if len(kept) < len(documents):
+        left_out = len(documents) - len(kept)
+        reporter.event(
+            "reference-documents-calibrated",
+            f"{left_out} of {len(documents)} documents of data.reference are calibration text, too, and were "
+            "left out: a text does not drift from itself.",
+            documents=left_out,
+            of=len(documents),
+        )
+    return kept
+
+
 def as_text(documents: Sequence[TokenizedDocument]) -> Text:
     """Documents that `reference_text` read."""
     return Text(

@@ -19,6 +19,7 @@ from quantflow.drift.reference import (
     as_text,
     calibration_text,
     main_script,
+    not_calibrated,
     reference_text,
     shares,
 )
@@ -48,9 +49,10 @@ def run(params: DriftParams, inputs: Mapping[str, Path], output: Path, reporter:
     """
     folder = load_checkpoint(inputs["source"]).folder
     encoder = Encoder(folder)
-    documents = reference_text(params, encoder, reporter)
+    calibration = calibration_text(inputs["data"])
+    documents = not_calibrated(reference_text(params, encoder, reporter), calibration, reporter)
     check_vocabulary(folder, documents)
-    calibration, reference = calibration_text(inputs["data"]), as_text(documents)
+    reference = as_text(documents)
     counted = count_tokens(calibration.tokens, reference.tokens, calibration.group, reference.group)
     read = [_beginnings(calibration), _beginnings(reference)]
     decoder = StreamedDecoder(folder, SafetensorsReader(folder), params.device)

@@ -25,6 +25,12 @@ def census_criterion(artifact: str, census: Census, *, required: bool) -> Criter
             f"{len(fallen)} of {units} units are not computed as they are stored ({first.expected}), the "
             f"first as {first.found}: {named}."
         )
+    elif census.unknown:
+        reason = (
+            f"{len(census.unknown)} products multiply by weights that are stored in a way which is not known "
+            f"here, such as {census.unknown[0]}: what they are computed in cannot be told. The other {units} "
+            "are computed as they are stored."
+        )
     else:
         reason = f"All {units} units are computed as they are stored by {census.provider}."
     return CriterionResult(
@@ -35,13 +41,15 @@ def census_criterion(artifact: str, census: Census, *, required: bool) -> Criter
         delta=len(fallen),
         margin=0,
         n=units,
-        verdict=_verdict(len(fallen), units),
+        verdict=_verdict(census),
         required=required,
         reason=reason,
     )
 
 
-def _verdict(fallen: int, units: int) -> Verdict:
-    if not units:
+def _verdict(census: Census) -> Verdict:
+    if not census.units:
         return Verdict.ERROR
-    return Verdict.FAIL if fallen else Verdict.PASS
+    if census.fallen_back:
+        return Verdict.FAIL
+    return Verdict.INCONCLUSIVE if census.unknown else Verdict.PASS

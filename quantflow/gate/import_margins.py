@@ -19,7 +19,7 @@ def with_margins_of_import(
     """
     bits = UNQUANTIZED if found is None else found.bits
     margins: dict[str, float] = {name: default_margin(DEFAULTS[name], bits) for name in params.defaults}
-    if found is None:
+    if found is None or (found.method is None and found.dtype is None):
         what = "what is not quantized, as nothing says how it is stored"
     elif found.method is None:
         what = f"what is not quantized ({found.dtype})"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from quantflow.data.documents import MIN_DOCUMENTS
 from quantflow.drift.record import DriftRecord
 from quantflow.report.figures import percent, perplexity
 from quantflow.report.wording import Wording
@@ -22,8 +23,11 @@ def drift_lines(record: DriftRecord, words: Wording) -> list[str]:
     """
     found = record.tokens
     bits = {"js": f"{found.js:.3f}", "floor": f"{found.floor:.3f}", "high": f"{found.floor_high:.3f}"}
+    outside = _outside(record, words)
+    if not found.is_found and found.n_clusters < MIN_DOCUMENTS:  # of too few nothing is known to be the same
+        return [words("drift.too_few", documents=found.n_clusters, least=MIN_DOCUMENTS, **bits), *outside]
     if not found.is_found:
-        return [words("drift.same", **bits), *_outside(record, words), words("drift.nothing_to_do")]
+        return [words("drift.same", **bits), *(outside or [words("drift.nothing_to_do")])]
     return [words("drift.differs", **bits), *_parts(record, words), words("drift.to_do")]
 
 

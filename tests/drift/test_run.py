@@ -11,8 +11,10 @@ from quantflow.errors import DataError, RecipeError
 from quantflow.gate.verdict import Verdict
 from quantflow.plan import make
 from quantflow.plan.make import make_plan
+from quantflow.report.drift_lines import drift_lines
 from quantflow.report.html import render_html
 from quantflow.report.terminal_data import drift_view
+from quantflow.report.wording import load_wording
 from tests.plan.test_plan import SPEED
 from tests.tiny_models import documents
 from tests.tiny_run import write_recipe
@@ -88,6 +90,15 @@ def test_production_like_calibration_passes_and_nothing_is_said(
     assert report.data.drift.sentences[-1] == "Nothing has to be done."
     assert drift_view(report.data) is None
     assert "production-differs" not in {event.code for event in report.events}
+    words = load_wording("en")
+    drift = report.data.drift
+    few = drift.model_copy(update={"tokens": drift.tokens.model_copy(update={"n_clusters": 29})})
+    assert "29 documents" in drift_lines(few, words)[0]
+    clipped = drift.activations.total.model_copy(update={"outside": 0.3, "floor": 0.01})
+    inputs = drift.activations.model_copy(update={"total": clipped})
+    beyond = drift.model_copy(update={"activations": inputs})
+    for record in (few, beyond):
+        assert "Nothing has to be done." not in drift_lines(record, words)
 
 
 def test_too_little_production_text_is_inconclusive(shifted: tuple[Path, quantflow.RunResult]) -> None:
@@ -129,6 +140,22 @@ def test_files_without_a_document_are_an_error(shifted: tuple[Path, quantflow.Ru
     assert result.report.verdict is Verdict.ERROR
     (error,) = (error for error in result.errors if isinstance(error, DataError))
     assert "the files hold no document" in str(error)
+
+
+def test_calibration_text_in_a_file_of_another_name_is_not_compared_with_itself(
+    shifted: tuple[Path, quantflow.RunResult],
+) -> None:
+    folder = shifted[0].parent
+    lines = (folder / "letters.jsonl").read_text(encoding="utf-8").splitlines()
+    (folder / "again.jsonl").write_text("\n".join(reversed(lines)) + "\n", encoding="utf-8")
+    recipe = quantflow.load_recipe(shifted[0], ("data.reference=[again.jsonl]",))
+    report = quantflow.run(recipe, folder=folder).report
+    (left_out,) = (event for event in report.events if event.code == "reference-documents-calibrated")
+    assert report.data is not None and report.data.drift is not None
+    drift = report.data.drift
+    drawn, copies = left_out.detail["of"], left_out.detail["documents"]
+    assert isinstance(drawn, int) and isinstance(copies, int) and copies > 0
+    assert drift.reference.documents == drawn - copies
 
 
 def test_an_interrupted_comparison_goes_on_and_gives_the_same(

@@ -33,3 +33,11 @@ def test_a_census_of_nothing_is_no_pass() -> None:
     judged = census_criterion("int8", census(), required=True)
     assert judged.verdict is Verdict.ERROR
     assert "nothing says what really runs" in judged.reason
+
+
+def test_products_that_nothing_is_known_of_are_not_counted_as_fine() -> None:
+    found = census("int8").model_copy(update={"unknown": ("/experts/QMoE",)})
+    judged = census_criterion("theirs", found, required=True)
+    assert judged.verdict is Verdict.INCONCLUSIVE and "/experts/QMoE" in judged.reason
+    fallen = census("float").model_copy(update={"unknown": ("/experts/QMoE",)})
+    assert census_criterion("theirs", fallen, required=True).verdict is Verdict.FAIL

@@ -70,6 +70,7 @@ def take_census(optimised: Path, expectation: Expectation, provider: str) -> Cen
         },
         operators=dict(sorted(Counter(node.op_type for node in nodes).items())),
         float_share=expectation.float_share,
+        unknown=expectation.unknown,
     )
 
 

@@ -51,10 +51,12 @@ class Expectation(_Record):
     Attributes:
         scheme: Its scheme.
         units: Unit → what it is stored as.
+        unknown: Products of somebody else's graph of which it is not known how their weights are stored.
     """
 
     scheme: OnnxScheme
     units: Mapping[str, ExpectedUnit]
+    unknown: tuple[str, ...] = ()
 
     @property
     def float_share(self) -> float:
@@ -97,12 +99,14 @@ class Census(_Record):
         units: Unit → what became of it.
         operators: All operators of the optimised graph → how many.
         float_share: Floating weights of linear layers over all of them.
+        unknown: Products of which it is not known how their weights are stored.
     """
 
     provider: str
     units: Mapping[str, UnitCensus]
     operators: Mapping[str, int]
     float_share: float
+    unknown: tuple[str, ...] = ()
 
     @property
     def fallen_back(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import onnx
 from quantflow.formats.onnx.census import INT8_OPERATORS, NBITS, PRODUCTS
 from quantflow.formats.onnx.census_record import Computes, Expectation, ExpectedUnit
 from quantflow.formats.onnx.graph_file import GraphFile
+from quantflow.formats.onnx.graph_interface import SHARED_CACHE
 from quantflow.formats.onnx.params import OnnxScheme
 
 INT4 = (onnx.TensorProto.INT4, onnx.TensorProto.UINT4)
@@ -27,6 +28,8 @@ SCHEMES: Mapping[Computes, OnnxScheme] = {
     "weights-int8": "w8-block",
     "weights-int4": "w4-block",
 }
+MULTIPLIES = ("MatMul", "Gemm", "Conv", "MoE", "Attention", "Einsum", "LSTM", "GRU", "RNN")
+"""What names of operators that multiply by weights have in them; `SHARED_CACHE` has none of its own."""
 LONGEST_WAY = 4  # operators between a constant and its product
 
 
@@ -56,11 +59,50 @@ def graph_products(graph: GraphFile) -> tuple[Product, ...]:
     return tuple(product for product in found if product is not None)
 
 
-def expectation_of(products: tuple[Product, ...]) -> Expectation:
+def unknown_products(graph: GraphFile) -> tuple[str, ...]:
+    """Nodes that multiply by weights in a way that nothing here reads: how these are stored is not known.
+
+    Weights of another type or with other operators before their product, operators with weights of their
+    own, functions and inner graphs.
+    """
+    matrices = {name for name, tensor in graph.initializers.items() if _is_matrix(tensor)}
+    fixed = set(graph.initializers)
+    makers = {output: node for node in graph.model.graph.node for output in node.output}
+    functions = {
+        (one.domain, one.name)
+        for one in graph.model.functions
+        if any(n.op_type in PRODUCTS for n in one.node)
+    }
+    unknown: list[str] = []
+    for node in graph.model.graph.node:
+        given = [name for name in node.input if name]
+        held = any(name in matrices for name in given)
+        if node.op_type == "Constant" or (given and fixed.issuperset(given)):  # computed once, from constants
+            fixed.update(node.output)
+            if held or any(_is_matrix(attribute.t) for attribute in node.attribute):
+                matrices.update(node.output)
+        elif node.op_type in PRODUCTS:
+            if held and _product(node, graph, makers) is None:
+                unknown.append(node.name or node.output[0])
+        elif (
+            (node.domain, node.op_type) in functions
+            or any(inner.op_type in PRODUCTS for attribute in node.attribute for inner in attribute.g.node)
+            or (held and node.op_type != SHARED_CACHE and any(mark in node.op_type for mark in MULTIPLIES))
+        ):
+            unknown.append(node.name or node.output[0])
+    return tuple(unknown)
+
+
+def _is_matrix(tensor: Any) -> bool:
+    return sum(size > 1 for size in tensor.dims) >= 2
+
+
+def expectation_of(products: tuple[Product, ...], unknown: tuple[str, ...] = ()) -> Expectation:
     """What a graph's products are stored as, each a unit by itself.
 
     Args:
         products: Of the graph.
+        unknown: Its products of which that is not known.
     """
     units: dict[str, ExpectedUnit] = {}
     weights: dict[Computes, int] = {}
@@ -74,7 +116,8 @@ def expectation_of(products: tuple[Product, ...]) -> Expectation:
             floating_elements=floating,
         )
         weights[product.computes] = weights.get(product.computes, 0) + product.elements
-    return Expectation(scheme=SCHEMES[max(weights, key=lambda kind: weights[kind])], units=units)
+    scheme = SCHEMES[max(weights, key=lambda kind: weights[kind])]
+    return Expectation(scheme=scheme, units=units, unknown=unknown)
 
 
 def _product(node: Any, graph: GraphFile, makers: Mapping[str, Any]) -> Product | None:

@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from quantflow.errors import ArtifactError
-from quantflow.formats.assembly import ARTIFACT_FOLDER, load_assembly
+from quantflow.formats.assembly import ARTIFACT_FOLDER, ImportedScheme, load_assembly
 from quantflow.formats.onnx.base import load_base
 from quantflow.formats.onnx.census_record import load_census, load_expectation
 from quantflow.formats.onnx.graph_file import GraphFile
-from quantflow.formats.onnx.imported import run
+from quantflow.formats.onnx.imported import imported_scheme, run
 from quantflow.formats.onnx.params import (
     DATA_FILE,
     GENAI_CONFIG,
@@ -23,7 +23,7 @@ from quantflow.formats.onnx.params import (
     OnnxAssembleParams,
     OnnxImportParams,
 )
-from quantflow.formats.onnx.products import graph_products
+from quantflow.formats.onnx.products import Product, graph_products, unknown_products
 from quantflow.measure import onnx as measure
 from quantflow.measure.measurement import load_measurement
 from quantflow.measure.onnx_params import OnnxMeasureParams
@@ -124,6 +124,48 @@ def test_a_library_that_settings_name_is_not_loaded_and_said(
     reporter = RecordingReporter()
     imported(ground, bare, tmp_path / "imported", reporter)
     assert reporter.codes() == ["library-not-loaded", "artifact-imported"]
+
+
+def scaled_weight(model: Any) -> None:
+    """A weight that reaches its product by way of a multiplication, as hand-written dequantization does."""
+    node = next(n for n in model.graph.node if n.op_type == "MatMul" and "down_proj" in n.name)
+    model.graph.initializer.append(helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0]))
+    scaling = helper.make_node("Mul", [node.input[1], "one"], ["scaled"])
+    node.input[1] = "scaled"
+    model.graph.node.insert(0, scaling)
+
+
+def test_a_product_that_nothing_is_known_of_leaves_the_tightest_margins_and_the_census_open(
+    ground: Ground, bare: Path, tmp_path: Path
+) -> None:
+    assert not unknown_products(GraphFile(bare / GRAPH_FILE))
+    reporter = RecordingReporter()
+    output = imported(ground, changed(bare, scaled_weight), tmp_path / "imported", reporter)
+    assert reporter.codes() == ["artifact-imported", "products-not-known"]
+    found = load_assembly(output).imported
+    assert found is not None and found.method is None and found.dtype is None
+    unknown = load_expectation(output).unknown
+    assert len(unknown) == 1 and "down_proj" in unknown[0]
+
+
+@pytest.mark.parametrize("operator", ["MatMulBnb4", "QMoE", "Conv", "FusedMatMul"])
+def test_operators_that_multiply_by_weights_are_not_passed_over(tmp_path: Path, operator: str) -> None:
+    graph = product_graph(tmp_path / "product", random_weight(6, 64))
+    assert not unknown_products(graph)
+    node = graph.model.graph.node[0]
+    node.op_type, node.domain = operator, "com.microsoft"
+    tensor = graph.initializers[node.input[1]]
+    tensor.data_type = TensorProto.FLOAT8E4M3FN  # of which nothing is known where the operator is
+    assert unknown_products(graph) == (node.name,)
+
+
+def test_most_weights_are_told_by_their_width_however_they_are_grouped() -> None:
+    products = (
+        Product("a", "weights-int8", 8, 32, 30),
+        Product("b", "weights-int8", 8, 64, 31),
+        Product("c", "weights-int4", 4, 32, 39),
+    )
+    assert imported_scheme(products) == ImportedScheme("weights-int8", 8, 64, None)
 
 
 def foreign(model: Any) -> None:
