@@ -94,7 +94,7 @@ def unknown_products(graph: GraphFile) -> tuple[str, ...]:
 
 
 def _is_matrix(tensor: Any) -> bool:
-    return sum(size > 1 for size in tensor.dims) >= 2
+    return sum(int(size > 1) for size in tensor.dims) >= 2
 
 
 def expectation_of(products: tuple[Product, ...], unknown: tuple[str, ...] = ()) -> Expectation:
