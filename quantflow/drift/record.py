@@ -25,7 +25,8 @@ class Difference(_Value):
         excess: js − floor, which is judged: it is 0 on average where nothing has changed.
         std_error: Of it, documents being the sample; None where one side is a single document.
         ci_low: Lower end of its 90 % interval, likewise.
-        ci_high: Upper end, likewise.
+        ci_high: Upper end, likewise; it takes no more off js than the jackknife does, as the floor is too
+            high where the texts differ.
         n: Tokens of both.
         n_clusters: Documents of the side that has fewer, near duplicates counted once.
     """

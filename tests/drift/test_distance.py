@@ -76,6 +76,17 @@ def test_the_interval_is_as_wide_as_repeated_samples_vary_and_covers_the_truth()
     assert sum(low < truth for low, _ in bounds) >= 34
 
 
+def test_the_upper_bound_holds_where_the_floor_takes_off_too_much() -> None:
+    rng = np.random.default_rng(6)
+    own = 1 / np.arange(1, 3001) / np.sum(1 / np.arange(1, 3001))  # most tokens are rare
+    other = 0.7 * own + 0.3 * rng.permutation(own)
+    truth = float(js_bits(own, other))
+    for _ in range(6):
+        texts = [[rng.choice(3000, 60, p=p).astype(np.int32) for _ in range(30)] for p in (own, other)]
+        found = difference(*texts)
+        assert found.ci_high is not None and found.ci_high > truth
+
+
 def test_near_duplicates_are_one_document() -> None:
     rng = np.random.default_rng(4)
     calibration, reference = text(rng, 40, zipf()), text(rng, 40, zipf())
