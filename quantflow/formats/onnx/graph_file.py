@@ -4,6 +4,7 @@ Format: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md. A model of 
 memory of its largest tensor.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,14 @@ from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE
 ALIGNMENT = 4096  # a page, so that runtimes can map every tensor
 SMALLEST_EXTERNAL = 1024  # bytes; what is smaller stays in the graph, where runtimes fold constants
 COPIED_AT_ONCE = 16 << 20
+PACKED_BITS = {
+    onnx.TensorProto.UINT4: 4,
+    onnx.TensorProto.INT4: 4,
+    onnx.TensorProto.FLOAT4E2M1: 4,
+    onnx.TensorProto.UINT2: 2,
+    onnx.TensorProto.INT2: 2,
+}
+"""Types of which a byte holds several values (onnx.proto, TensorProto.raw_data)."""
 DAMAGED = "It is damaged or was not copied completely: make it again."
 
 Source = Callable[[], NDArray[Any]]
@@ -38,7 +47,8 @@ class GraphFile:
         initializers: Its constant tensors by name, as they are on disk.
 
     Raises:
-        ArtifactError: It is missing, is no ONNX graph, or its tensors' file is missing or cut short.
+        ArtifactError: It is missing, is no ONNX graph, or its tensors' file is missing or cut short, or a
+            tensor is none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,7 +81,7 @@ class GraphFile:
         """Size of a constant's data."""
         tensor = self.initializers[name]
         place = _place(tensor)
-        return place[2] if place is not None else len(_inline(tensor))
+        return place[2] if place is not None else _stored_bytes(tensor)
 
     @property
     def weight_bytes(self) -> int:
@@ -109,28 +119,40 @@ class GraphFile:
                 yield piece
 
     def _check(self, tensor: onnx.TensorProto) -> None:
-        place = _place(tensor)
-        if place is None:
-            return
+        try:
+            place, wanted = _place(tensor), _stored_bytes(tensor)
+            held = len(tensor.raw_data) or wanted if place is None else place[2]
+            if place is None and not tensor.raw_data:
+                onnx.numpy_helper.to_array(tensor)
+        except (KeyError, TypeError, ValueError) as cause:
+            raise ArtifactError(
+                f"what it says of {tensor.name} is no tensor: its type, shape, place and size do not fit",
+                where=str(self.path),
+                hint=DAMAGED,
+            ) from cause
+        where = self.path if place is None else self.path.parent / place[0]
+        if place is not None:
+            self._check_place(tensor.name, place)
+        if wanted != held:
+            raise ArtifactError(
+                f"{tensor.name} has {held} bytes, which do not fit its shape", where=str(where), hint=DAMAGED
+            )
+
+    def _check_place(self, name: str, place: tuple[str, int, int]) -> None:
         file, offset, length = place
         path = self.path.parent / file
         if Path(file).name != file or file == "..":
             raise ArtifactError(f"its tensors lie in {file!r}, outside its folder", where=str(self.path))
-        if not path.is_file():
+        if not _is_file(path):
             raise ArtifactError(
                 f"its tensors are missing: there is no {file}", where=str(self.path), hint=DAMAGED
             )
         if offset + length > path.stat().st_size:
             raise ArtifactError(
-                f"is cut short: {tensor.name} is to end at byte {offset + length}, and the file ends at "
+                f"is cut short: {name} is to end at byte {offset + length}, and the file ends at "
                 f"{path.stat().st_size}",
                 where=str(path),
                 hint=DAMAGED,
-            )
-        width = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-        if width * int(np.prod(tensor.dims, dtype=np.int64)) != length:
-            raise ArtifactError(
-                f"{tensor.name} has {length} bytes, which do not fit its shape", where=str(path)
             )
 
 
@@ -244,4 +266,28 @@ def _place(tensor: onnx.TensorProto) -> tuple[str, int, int] | None:
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return None
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    return entries["location"], int(entries.get("offset", 0)), int(entries.get("length", 0))
+    offset = int(entries.get("offset", 0))
+    if offset < 0:
+        raise ValueError("an offset below 0")
+    return entries["location"], offset, int(entries.get("length", _stored_bytes(tensor)))
+
+
+def _stored_bytes(tensor: onnx.TensorProto) -> int:
+    """What a constant takes by its type and shape; values of less than a byte are packed.
+
+    Raises:
+        KeyError: There is no such type.
+        ValueError: There is no such shape.
+    """
+    if any(size < 0 for size in tensor.dims):
+        raise ValueError("a size below 0")
+    whole = 8 * int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    bits = PACKED_BITS.get(tensor.data_type, whole)
+    return math.ceil(math.prod(tensor.dims) * bits / 8)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False

@@ -17,6 +17,8 @@ OPTIONAL = ("position_ids",)
 LOGITS = "logits"
 SHARED_CACHE = "GroupQueryAttention"
 """Writes what is new into the room behind what is in the cache, which is how graphs are run here."""
+CACHE_DIMS = 4
+"""Dimensions of a part of the cache: batch, heads, tokens, size of a head."""
 EXPORT_HINT = "Graphs of the ONNX Runtime GenAI builder have these names; export the model with it."
 MOST_NAMED = 5
 
@@ -92,6 +94,13 @@ def _require_cache(graph: GraphFile, inputs: dict[str, Any], past: list[str], pr
             where=str(graph.path),
             hint="Graphs are run here with a cache that is written in place. Export the model with the ONNX "
             "Runtime GenAI builder.",
+        )
+    odd = [name for name in past if len(_dims(inputs[name])) != CACHE_DIMS or not _dims(inputs[name])[1]]
+    if odd:
+        raise ArtifactError(
+            f"the graph does not say how many heads its cache has: {_some(odd)}",
+            where=str(graph.path),
+            hint=EXPORT_HINT,
         )
     if any(_dims(inputs[name])[-1:] == [0] for name in past) and not _says_head_size(graph):
         raise ArtifactError(

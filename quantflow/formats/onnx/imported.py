@@ -48,13 +48,14 @@ def run(params: OnnxImportParams, inputs: Mapping[str, Path], output: Path, repo
     graph = GraphFile(folder / GRAPH_FILE)
     require_known_operators(graph)
     require_decoder(graph, params.session.provider)
-    products, unknown = graph_products(graph), unknown_products(graph)
-    if not products:
-        raise ArtifactError("multiplies with no weights: it is no language model", where=str(graph.path))
     _notice_library(params, folder, reporter)
+    # What its operators lack is said by ONNX Runtime, before anything is read from them.
     sequel = OnnxModel(folder, params.session).start(sum(TRIED))
     for tokens in TRIED:
         sequel.logits(np.zeros(tokens, dtype=np.int64))
+    products, unknown = graph_products(graph), unknown_products(graph)
+    if not products:
+        raise ArtifactError("multiplies with no weights: it is no language model", where=str(graph.path))
     reporter.event(
         "artifact-imported",
         f"{params.name} was not made here: how it was calibrated, and on what, is not known.",

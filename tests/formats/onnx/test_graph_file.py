@@ -103,3 +103,53 @@ def test_nothing_is_added_to_a_file_that_is_there(tmp_path: Path) -> None:
     graph = product_graph(tmp_path / "graph", random_weight(6, 64))
     with pytest.raises(FileExistsError):
         write_graph(graph, {}, tmp_path / "graph")
+
+
+def one_constant(folder: Path, tensor: onnx.TensorProto, held: int) -> GraphFile:
+    """A graph of one constant, beside a file of so many bytes."""
+    (folder / "data").write_bytes(bytes(held))
+    node = onnx.helper.make_node("Identity", [tensor.name], ["y"])
+    graph = onnx.helper.make_graph([node], "g", [], [], [tensor])
+    (folder / GRAPH_FILE).write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    return GraphFile(folder / GRAPH_FILE)
+
+
+def outside(dtype: int, dims: tuple[int, ...], **entries: object) -> onnx.TensorProto:
+    tensor = onnx.TensorProto(name="w", data_type=dtype, dims=dims)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("dtype", "held"), [(onnx.TensorProto.INT4, 8), (onnx.TensorProto.UINT4, 8), (onnx.TensorProto.INT8, 15)]
+)
+@pytest.mark.parametrize("said", [True, False])
+def test_values_of_four_bits_are_packed_and_a_length_may_be_left_out(
+    tmp_path: Path, dtype: int, held: int, said: bool
+) -> None:
+    length = {"length": held} if said else {}
+    graph = one_constant(tmp_path, outside(dtype, (3, 5), location="data", **length), held)
+    assert graph.weight_bytes == held
+
+
+FLOAT = onnx.TensorProto.FLOAT
+
+
+@pytest.mark.parametrize(
+    ("tensor", "words"),
+    [
+        (outside(FLOAT, (3,), length=12), "what it says of w is no tensor"),
+        (outside(FLOAT, (3,), location="data", offset="x", length=12), "what it says of w is no tensor"),
+        (outside(FLOAT, (3,), location="data", offset=-4, length=12), "what it says of w is no tensor"),
+        (outside(FLOAT, (-3, -1), location="data", length=12), "what it says of w is no tensor"),
+        (outside(99, (3,), location="data", length=12), "what it says of w is no tensor"),
+        (outside(FLOAT, (3,), location="d" * 5000, length=12), "its tensors are missing"),
+        (onnx.TensorProto(name="w", data_type=FLOAT, dims=[3], raw_data=b"1234"), "do not fit its shape"),
+        (onnx.TensorProto(name="w", data_type=FLOAT, dims=[3], float_data=[1.0]), "is no tensor"),
+    ],
+)
+def test_what_is_no_tensor_is_refused(tmp_path: Path, tensor: onnx.TensorProto, words: str) -> None:
+    with pytest.raises(ArtifactError, match=words):
+        one_constant(tmp_path, tensor, 12)

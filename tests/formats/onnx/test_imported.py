@@ -207,9 +207,28 @@ def outside_in_an_attribute(model: Any) -> None:
     model.graph.node.append(helper.make_node("Constant", [], ["unused"], value=tensor))
 
 
+def open_head_sizes(model: Any) -> None:
+    for given in model.graph.input:
+        if given.name.startswith("past"):
+            given.type.tensor_type.shape.dim[-1].Clear()
+
+
+def open_heads_of_cache(model: Any) -> None:
+    for given in model.graph.input:
+        if given.name.startswith("past"):
+            given.type.tensor_type.shape.dim[1].Clear()
+
+
+def lame(model: Any) -> None:
+    product = next(node for node in model.graph.node if node.op_type == "MatMul")
+    del product.input[1:]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (open_heads_of_cache, "does not say how many heads its cache has"),
+        (lame, "ONNX Runtime cannot load it"),
         (foreign, "needs operators of a library of its own: com.example"),
         (without_mask, "the graph has no input attention_mask"),
         (another_input, "inputs that nothing is known of: beam_idx"),
@@ -238,14 +257,8 @@ def test_tensors_that_are_cut_short_are_refused(ground: Ground, bare: Path, tmp_
 
 def test_a_graph_without_the_size_of_a_head_is_refused(ground: Ground, bare: Path, tmp_path: Path) -> None:
     (bare / GENAI_CONFIG).unlink()
-
-    def open_heads(model: Any) -> None:
-        for given in model.graph.input:
-            if given.name.startswith("past"):
-                given.type.tensor_type.shape.dim[-1].Clear()
-
     with pytest.raises(ArtifactError, match="how large an attention head is"):
-        imported(ground, changed(bare, open_heads), tmp_path / "imported")
+        imported(ground, changed(bare, open_head_sizes), tmp_path / "imported")
 
 
 def test_what_is_no_language_model_is_refused(ground: Ground, tmp_path: Path) -> None:
