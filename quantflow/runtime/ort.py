@@ -256,7 +256,7 @@ def _head_size(folder: Path) -> int | None:
     try:
         config = json.loads((folder / GENAI_CONFIG).read_text(encoding="utf-8"))
         return int(config["model"]["decoder"]["head_size"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

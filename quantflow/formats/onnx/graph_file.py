@@ -21,7 +21,7 @@ from quantflow.formats.onnx.params import DATA_FILE, GRAPH_FILE
 ALIGNMENT = 4096  # a page, so that runtimes can map every tensor
 SMALLEST_EXTERNAL = 1024  # bytes; what is smaller stays in the graph, where runtimes fold constants
 COPIED_AT_ONCE = 16 << 20
-PACKED_BITS = {
+PACKED_BITS: Mapping[int, int] = {
     onnx.TensorProto.UINT4: 4,
     onnx.TensorProto.INT4: 4,
     onnx.TensorProto.FLOAT4E2M1: 4,
@@ -283,7 +283,7 @@ def _stored_bytes(tensor: onnx.TensorProto) -> int:
         raise ValueError("a size below 0")
     whole = 8 * int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
     bits = PACKED_BITS.get(tensor.data_type, whole)
-    return math.ceil(math.prod(tensor.dims) * bits / 8)
+    return math.ceil(math.prod(map(int, tensor.dims)) * bits / 8)
 
 
 def _is_file(path: Path) -> bool:

@@ -30,6 +30,7 @@ from quantflow.measure.onnx_params import OnnxMeasureParams
 from tests.formats.onnx.conftest import SESSION, Ground
 from tests.formats.onnx.graphs import product_graph, random_weight
 from tests.reporting import RecordingReporter
+from tests.tiny_models import tiny_config
 
 MEASURE = OnnxMeasureParams(session=SESSION, instruction_set="avx2")
 
@@ -213,6 +214,13 @@ def open_head_sizes(model: Any) -> None:
             given.type.tensor_type.shape.dim[-1].Clear()
 
 
+def fixed_head_sizes(model: Any) -> None:
+    size = tiny_config().hidden_size // tiny_config().num_attention_heads
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name.startswith(("past", "present")):
+            value.type.tensor_type.shape.dim[-1].dim_value = size
+
+
 def open_heads_of_cache(model: Any) -> None:
     for given in model.graph.input:
         if given.name.startswith("past"):
@@ -259,6 +267,17 @@ def test_a_graph_without_the_size_of_a_head_is_refused(ground: Ground, bare: Pat
     (bare / GENAI_CONFIG).unlink()
     with pytest.raises(ArtifactError, match="how large an attention head is"):
         imported(ground, changed(bare, open_head_sizes), tmp_path / "imported")
+
+
+@pytest.mark.parametrize("settings", ["[]", '{"model": null}', "[" * 100_000])
+def test_settings_of_another_shape_are_not_needed_where_the_graph_says_all(
+    ground: Ground, bare: Path, tmp_path: Path, settings: str
+) -> None:
+    (bare / GENAI_CONFIG).write_text(settings)
+    assert (
+        load_assembly(imported(ground, changed(bare, fixed_head_sizes), tmp_path / "imported")).imported
+        is not None
+    )
 
 
 def test_what_is_no_language_model_is_refused(ground: Ground, tmp_path: Path) -> None:
