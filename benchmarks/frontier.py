@@ -59,6 +59,9 @@ from quantflow.sensitivity.making import Maker, maker_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 ARTIFACTS = {"int4": ("quickstart.yaml", "int4-awq"), "w8a8": ("quickstart_int8.yaml", "int8")}
+# A graph has the embedding in float32: the head, a fifth of the weights, is the same and costs nothing to spare,
+# and every size that is asked for would spare just that.
+KEPT = {"int4": (), "w8a8": ("lm_head",)}
 """Precision → recipe and the artifact of it."""
 SHARES = (0.05, 0.1, 0.2)
 DRAWS = 2
@@ -98,7 +101,8 @@ def _points(precision: str, options: argparse.Namespace) -> list[dict[str, Any]]
     file, artifact = ARTIFACTS[precision]
     overrides = [f"data.evaluation.windows={options.windows}", *options.overrides]
     recipe = load_recipe(RECIPES / file, overrides)
-    scanned = recipe.model_copy(update={"sensitivity": Sensitivity(tokens=options.tokens)})
+    sensitivity = Sensitivity(tokens=options.tokens, keep=KEPT[precision])
+    scanned = recipe.model_copy(update={"sensitivity": sensitivity})
     ground = _ground(scanned, artifact, options.folder.resolve())
     points = []
     for policy, choice in assignments(ground.free.units, options.shares, options.draws):
