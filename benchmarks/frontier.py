@@ -59,10 +59,10 @@ from quantflow.sensitivity.making import Maker, maker_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 ARTIFACTS = {"int4": ("quickstart.yaml", "int4-awq"), "w8a8": ("quickstart_int8.yaml", "int8")}
-# A graph has the embedding in float32: the head, a fifth of the weights, is the same and costs nothing to spare,
-# and every size that is asked for would spare just that.
-KEPT = {"int4": (), "w8a8": ("lm_head",)}
 """Precision → recipe and the artifact of it."""
+KEPT: Mapping[str, tuple[str, ...]] = {"int4": (), "w8a8": ("lm_head",)}
+"""Units that are no part of it. A graph has the embedding in float32, which is the head, too: a fifth of the
+weights that costs nothing to spare, so that every size would spare just that."""
 SHARES = (0.05, 0.1, 0.2)
 DRAWS = 2
 """Random assignments of each size: enough to see how far they are, each costs a forward."""
