@@ -20,6 +20,8 @@ PRIOR_COUNT = 4
 WIDE, NARROW = 2.0, 0.7
 """Standard deviations. A unit is in doubt if its estimate moved by `WIDE` would change what is chosen, and is
 looked at first if `NARROW` would do."""
+DECIDING = "Finding the units whose scores decide"
+"""What progress is shown as: an assignment takes up to a tenth of a second, and there are hundreds."""
 ENOUGH = 4
 """Exact values of a precision from which its own ratio is taken instead of 1."""
 SHARE_OF_A_ROUND = 0.5
@@ -112,8 +114,8 @@ def in_doubt(state: Settling, choices: Sequence[Choose], reporter: Reporter) -> 
 
     unknown = [key for key in scores if key not in state.exact and scores[key] > 0]
     open_, near = list[Key](), set[Key]()
-    with reporter.track("Finding the units whose scores decide", len(unknown)) as advance:
-        for key in unknown:  # an assignment takes up to a tenth of a second, and there are hundreds
+    with reporter.track(DECIDING, len(unknown)) as advance:
+        for key in unknown:
             if decides(key, WIDE):
                 open_.append(key)
                 if decides(key, NARROW):

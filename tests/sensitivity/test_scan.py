@@ -21,6 +21,7 @@ from quantflow.sensitivity.assign import nothing_spared, total_bytes
 from quantflow.sensitivity.boundaries import Boundaries
 from quantflow.sensitivity.params import ChoiceParams, ScanParams, SettleParams
 from quantflow.sensitivity.record import ScanRecord, load_scan
+from quantflow.sensitivity.settle import DECIDING
 from tests.reporting import RecordingReporter
 from tests.sensitivity.scanning import AWQ, LENGTH, RTN, letters, scan_inputs, unscored
 from tests.tiny_models import tiny_tokenizer
@@ -253,7 +254,7 @@ def test_max_bytes_is_settled_by_the_bytes_that_the_artifact_really_has(
 
 
 class _Stop:
-    """Interrupts after so many steps of progress."""
+    """Interrupts after so many steps of progress; which units decide is found out anew, and does not count."""
 
     def __init__(self, reporter: RecordingReporter, steps: int) -> None:
         self._reporter, self._left = reporter, steps
@@ -263,7 +264,7 @@ class _Stop:
     def track(self, what: str, total: int) -> Any:
         @contextmanager
         def tracked() -> Any:
-            yield self._advance
+            yield (lambda steps: None) if what == DECIDING else self._advance
 
         return tracked()
 
