@@ -254,7 +254,7 @@ def test_max_bytes_is_settled_by_the_bytes_that_the_artifact_really_has(
 
 
 class _Stop:
-    """Interrupts after so many steps of progress; which units decide is found out anew, and does not count."""
+    """Interrupts after so many steps of progress; which units decide is found out anew and does not count."""
 
     def __init__(self, reporter: RecordingReporter, steps: int) -> None:
         self._reporter, self._left = reporter, steps
