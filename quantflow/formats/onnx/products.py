@@ -104,20 +104,28 @@ def expectation_of(products: tuple[Product, ...], unknown: tuple[str, ...] = ())
         products: Of the graph.
         unknown: Its products of which that is not known.
     """
-    units: dict[str, ExpectedUnit] = {}
     weights: dict[Computes, int] = {}
+    by_constant: dict[str, list[Product]] = {}
     for product in products:
-        floating = product.elements if product.computes == "float" else 0
-        units[product.constant] = ExpectedUnit(
-            computes=product.computes,
-            products=(product.constant,),
-            floating_channels=0,
-            elements=product.elements,
-            floating_elements=floating,
-        )
+        by_constant.setdefault(product.constant, []).append(product)
         weights[product.computes] = weights.get(product.computes, 0) + product.elements
+    units = {name: _expected(name, group) for name, group in by_constant.items()}
     scheme = SCHEMES[max(weights, key=lambda kind: weights[kind])]
     return Expectation(scheme=scheme, units=units, unknown=unknown)
+
+
+def _expected(name: str, products: list[Product]) -> ExpectedUnit:
+    """What products of one stem are: of a quantized one, those in floating point are channels set apart."""
+    quantized = [product for product in products if product.computes != "float"]
+    floating = sum(product.elements for product in products if product.computes == "float")
+    largest = max(quantized or products, key=lambda product: product.elements)
+    return ExpectedUnit(
+        computes=largest.computes,
+        products=(name,),
+        floating_channels=0,
+        elements=largest.elements if quantized else floating,
+        floating_elements=floating,
+    )
 
 
 def _product(node: Any, graph: GraphFile, makers: Mapping[str, Any]) -> Product | None:
