@@ -49,9 +49,13 @@ class Passages:
         at = int(np.searchsorted(hashes, begins))
         if at == hashes.size or hashes[at] != begins:
             return None
-        document = int(owners[at])  # the first that has its beginning stands for all
-        whole = hashes_of(own, own.size)[0]
-        return document if whole in hashes_of(self._letters[document], own.size) else None
+        whole, first = hashes_of(own, own.size)[0], int(owners[at])
+        having = (
+            document
+            for document in range(first, len(self._letters))  # others may have the same beginning
+            if whole in hashes_of(self._letters[document], own.size)
+        )
+        return next(having, None)
 
 
 def hashes_of(values: NDArray[np.uint64], length: int) -> NDArray[np.uint64]:

@@ -86,7 +86,7 @@ def run(params: OnnxFidelityParams, inputs: Mapping[str, Path], output: Path, re
 def _windows(
     data_output: Path, params: OnnxFidelityParams
 ) -> tuple[Literal["selection", "evaluation"], list[NDArray[np.int64]]]:
-    """The beginnings of some selection windows; of evaluation windows where there are none.
+    """The longest selection windows; evaluation windows where there are none.
 
     Nothing is chosen by them, so that the evaluation documents are not used up.
     """
@@ -99,8 +99,8 @@ def _windows(
             continue
         long = [window for window in load_windows(data_output / name) if len(window) >= LEAST_TOKENS]
         if long:
-            places = np.unique(np.linspace(0, len(long) - 1, min(params.windows, len(long))).round())
-            return split, [long[int(place)][: params.tokens].astype(np.int64) for place in places]
+            longest = sorted(long, key=len, reverse=True)[: params.windows]
+            return split, [window[: params.tokens].astype(np.int64) for window in longest]
     raise DataError("no window has two tokens to compare models on", where="data.split.selection")
 
 

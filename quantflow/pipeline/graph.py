@@ -91,7 +91,7 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
     early = drift is not None and "quantize" not in drift.inputs  # before hours are spent on other text
     asking = asked_in_torch(recipe, machine) if in_torch else asked_in_onnx(recipe, machine)
     stages = (
-        *_shared_stages(recipe, machine, digests, in_torch=in_torch),
+        *_shared_stages(recipe, machine, digests, drift if early else None, in_torch=in_torch),
         *onnx_shared_stages(recipe, machine, digests),
         *(asked_stages(asked_in_torch(recipe, machine), digests) if in_torch else ()),
         *(
@@ -100,7 +100,6 @@ def build_graph(recipe: Recipe, machine: Machine, digests: DigestCache) -> tuple
             else _against_stages(recipe, machine, digests)
         ),
         *([leakage_stage(asking)] if recipe.gate.tasks else []),
-        *([drift] if drift is not None and early else []),
         *quantizing_stages(recipe, machine),
         *([drift] if drift is not None and not early else []),
         *scan,
@@ -128,7 +127,7 @@ def _against_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -> t
 
 
 def _shared_stages(
-    recipe: Recipe, machine: Machine, digests: DigestCache, *, in_torch: bool
+    recipe: Recipe, machine: Machine, digests: DigestCache, drift: Stage | None, *, in_torch: bool
 ) -> tuple[Stage, ...]:
     ref = parse(recipe.model.source, recipe.base)
     data, pickle, batch_tokens = recipe.data, recipe.model.allow_pickle, recipe.runtime.batch_tokens
@@ -173,6 +172,7 @@ def _shared_stages(
             inputs={"source": "source"},
             external={name: digests.digest(Path(name)) for name in data.files},
         ),
+        *([drift] if drift is not None else []),  # files of production that cannot be read are said at once
         *(
             Stage(
                 name=f"baseline{where.mark}",

@@ -31,7 +31,7 @@ from quantflow.sensitivity.params import ladder_of
 
 BASELINE, SELECTION_BASELINE = "baseline:onnx", "baseline-selection:onnx"
 FIDELITY = "fidelity"
-FIDELITY_WINDOWS, FIDELITY_TOKENS = 4, 256
+FIDELITY_WINDOWS = 4
 """What of the lossless graph is held against torch: one that is wrong is so at once, at some length."""
 GPU_SCHEMES = ("fp16", *BY_BLOCK)
 
@@ -92,7 +92,7 @@ def onnx_shared_stages(recipe: Recipe, machine: Machine, digests: DigestCache) -
                 session=graph_params(recipe, machine).session,
                 device=machine.device,
                 windows=FIDELITY_WINDOWS,
-                tokens=FIDELITY_TOKENS,
+                tokens=recipe.data.evaluation.length,  # as long as what is judged: windows of attention show
             ),
             inputs={"source": "source", "base": BASE, "data": "data"},
             on_device=True,

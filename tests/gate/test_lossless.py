@@ -107,8 +107,9 @@ def test_what_was_not_measured_is_not_known_and_never_reached() -> None:
         find_level(Verdict.PASS, baseline, measured, None),
         find_level(Verdict.PASS, baseline, replace(measured, kl=None), NOISE),
         find_level(Verdict.PASS, *pair(29, delta=0, delta_spread=0, kl=0, kl_spread=0), NOISE),
+        find_level(Verdict.PASS, baseline, measured, NOISE, all_measured=False),
     ]
-    assert [found.checks[0].reached for found in without] == [None, None, None]
+    assert [found.checks[0].reached for found in without] == [None] * 4
     for found in without:
         assert level_criterion("int4", found, "L1").verdict is Verdict.INCONCLUSIVE
 

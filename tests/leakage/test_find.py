@@ -33,6 +33,8 @@ def test_a_short_text_counts_if_all_of_it_is_there() -> None:
     assert passages.find(whole) == len(LETTERS)
     assert passages.find(whole + "?!") is None  # its beginning alone is not it
     assert passages.find(OTHER[: SHORTEST - 1]) is None  # too short to tell
+    # Another document that begins alike does not hide it.
+    assert Passages([f"{whole[:SHORTEST]} and so on", *LETTERS, OTHER]).find(whole) == len(LETTERS) + 1
 
 
 def test_chinese_characters_count_for_three() -> None:

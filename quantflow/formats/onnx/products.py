@@ -115,16 +115,15 @@ def expectation_of(products: tuple[Product, ...], unknown: tuple[str, ...] = ())
 
 
 def _expected(name: str, products: list[Product]) -> ExpectedUnit:
-    """What products of one stem are: of a quantized one, those in floating point are channels set apart."""
-    quantized = [product for product in products if product.computes != "float"]
+    """What products of one stem are: beside a larger quantized one, floating ones are channels apart."""
     floating = sum(product.elements for product in products if product.computes == "float")
-    largest = max(quantized or products, key=lambda product: product.elements)
+    largest = max(products, key=lambda product: product.elements)
     return ExpectedUnit(
         computes=largest.computes,
         products=(name,),
         floating_channels=0,
-        elements=largest.elements if quantized else floating,
-        floating_elements=floating,
+        elements=largest.elements,
+        floating_elements=min(floating, largest.elements),
     )
 
 

@@ -228,7 +228,7 @@ def test_the_lossless_graph_is_the_model_to_a_thousandth_of_a_logit(ground: Grou
         "fp32",
         "evaluation",
         3,
-        40 + 50 + 12,
+        50 + 50 + 40,  # the longest windows, the first two cut
     )
     assert 0 < found.max_logit_difference < MAX_LOGIT_DIFFERENCE
     assert found.kl_mean <= found.kl_max < 1e-6

@@ -15,10 +15,13 @@ def test_channels_apart_and_a_second_product_do_not_hide_that_a_unit_is_int8() -
             product("down", 60),
             product("down", 60),
             product("head", 40, quantized=False),
+            product("little", 3),
+            product("little", 90, quantized=False),
         )
     ).units
     assert [(unit.computes, unit.elements, unit.floating_elements) for unit in found.values()] == [
         ("int8", 100, 7),
         ("int8", 60, 0),
         ("float", 40, 40),
+        ("float", 90, 90),
     ]
