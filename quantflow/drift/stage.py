@@ -131,10 +131,21 @@ def _side(
         slices=shares(text.slices),
         read_documents=len(read),
         read_tokens=int(nll.size),
-        perplexity=math.exp(loss.value),
+        perplexity=_perplexity(loss.value),
         perplexity_low=_exp(loss.ci_low),
         perplexity_high=_exp(loss.ci_high),
     )
+
+
+def _perplexity(nll: float) -> float:
+    found = _exp(nll)
+    if found is None:
+        raise SourceError(
+            f"the model's loss on it is {nll:.4g} nats per token, which is no perplexity",
+            where="data.reference",
+            hint="Its weights are damaged, or the text is not what the model was made for.",
+        )
+    return found
 
 
 def _exp(value: float) -> float | None:

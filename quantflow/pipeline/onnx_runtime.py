@@ -30,12 +30,18 @@ def graph_params(recipe: Recipe, machine: Machine) -> OnnxMeasureParams:
         session=SessionOptions(
             provider=machine.device,
             version=installed(PACKAGES[machine.device], machine),
-            threads=options.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
+            threads=options.threads or _threads(),
             optimization=options.optimization,
             accuracy_level=options.accuracy_level,
         ),
         instruction_set=next((name for name in INT8_SETS if name in machine.instruction_sets), "other"),
     )
+
+
+def _threads() -> int:
+    """What OMP_NUM_THREADS says, of several levels the outermost; all cores where it says no number."""
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(said) if said.isdecimal() and int(said) else len(os.sched_getaffinity(0))
 
 
 def asked_in_onnx(recipe: Recipe, machine: Machine) -> Asking:

@@ -1,5 +1,6 @@
 """What a recipe may say of ONNX artifacts and of ONNX Runtime."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from quantflow.pipeline import onnx
 from quantflow.pipeline.digest import DigestCache
 from quantflow.pipeline.graph import build_graph
 from quantflow.pipeline.machine import Machine
+from quantflow.pipeline.onnx_runtime import graph_params
 from quantflow.pipeline.stage import Stage
 from quantflow.recipe.load import load_recipe
 from quantflow.recipe.margins import margins
@@ -107,6 +109,15 @@ def test_threads_of_the_machine_are_no_part_of_an_artifact(tmp_path: Path) -> No
         made += [stage.params for stage in graph if stage.name == "assemble:a"]
     assert made[0] == made[1]
     assert isinstance(made[0], OnnxAssembleParams)
+
+
+@pytest.mark.parametrize(("said", "threads"), [("3", 3), ("5,2", 5), ("many", None), ("0", None), ("", None)])
+def test_what_the_environment_says_of_threads_is_taken_or_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, threads: int | None
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    found = graph_params(recipe_of(tmp_path, "{name: a, format: onnx, scheme: w8}"), CPU).session.threads
+    assert found == (threads or len(os.sched_getaffinity(0)))
 
 
 @pytest.mark.parametrize(("scheme", "bits"), [("fp32", 16), ("w8", 8), ("w4-block", 4), ("dynamic", 8)])
